@@ -1,0 +1,3 @@
+"""An Ascend 950 simulated on the host."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,203 @@
+// The contract between compiled kernels and the simulator's core library (native/core.cpp).
+//
+// A kernel runs as fibers of one host thread, one fiber a core, so everything below may be plain globals: exactly one core runs at a
+// time. An intrinsic executes at once, in program order of its core; what the hardware does in parallel is checked with vector
+// clocks, a clock a pipe.
+//
+// Rules for the author of an intrinsic:
+//  1. Mark it ASIM_FN, so that the call site in the generated source can be found from the machine address of the hook call.
+//  2. Ask for memory with read/peek/write/move/accumulate, then touch it through memcpy of the returned pointer, never by
+//     dereferencing it inline: kernels are compiled with access instrumentation, and an inline dereference counts as scalar code.
+//  3. Call count<"name">(pipe, lanes or bytes) once for every instruction executed.
+//  4. What is not supported must not compile (leave it undeclared), or, when only a run-time value decides, call fail().
+#pragma once
+
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#ifndef ASIM_CHECKS
+#define ASIM_CHECKS 1
+#endif
+
+#define ASIM_FN static inline __attribute__((always_inline, unused))
+
+namespace asim {
+
+enum class Mem : uint8_t { GM, UB, L1, L0A, L0B, L0C, BT, FB, COUNT };
+enum class Pipe : uint8_t { S, V, MTE1, MTE2, MTE3, M, FIX, COUNT };
+
+inline constexpr uint32_t kMemBytes[] = {0, 256 << 10, 512 << 10, 64 << 10, 64 << 10, 256 << 10, 4 << 10, 16 << 10};
+inline constexpr uint32_t kUbUsable = 253952;      // the rest of UB belongs to the runtime
+inline constexpr uint32_t kUbUsableSimt = 221184;  // SIMT kernels also give 32 KiB to the data cache
+inline constexpr int kMaxKinds = 1024;
+
+// A bit a byte of a 256-byte vector register (or of any access of at most 256 bytes).
+struct ByteMask {
+  uint64_t w[4];
+};
+
+// How global-memory writes of the DMA and fixpipe combine with what is there (asc_set_atomic_*).
+enum class Atomic : uint8_t { NONE, ADD, MAX, MIN };
+enum class Type : uint8_t { F32, F16, BF16, S32, S16, S8, U8, U16, U32 };
+
+struct Core;
+
+// A SIMT region installs itself here; raw loads and stores of its threads then arrive as calls.
+using SimtAccess = void (*)(void* context, uintptr_t address, uint32_t bytes, bool write, const void* site);
+
+struct Core {
+  uint8_t* base[static_cast<int>(Mem::COUNT)];  // host address of byte 0 of each on-chip memory
+  uint32_t block_idx;
+  uint32_t block_num;
+  uint32_t sub_block;       // which vector core of its block
+  uint32_t sub_blocks;      // vector cores a block
+  bool is_cube;
+  Core* cube;               // the block's cube core, or null
+  Core* vector[2];          // the block's vector cores, or null
+  SimtAccess simt_access;
+  void* simt_context;
+  Atomic gm_atomic;
+  Type gm_atomic_type;
+  uint64_t special[16];     // special registers, indexed by enum Special
+  uint64_t* counts;         // [kMaxKinds] instructions executed
+  uint64_t* amounts;        // [kMaxKinds] sum of the amounts given to count()
+  void* state;              // private to core.cpp
+};
+
+enum class Special : uint8_t { COPY_PAD, GM2L1_NZ, L0C_NZ, HF32, HF32_ROUND, MMAD_DIRECTION, FIX_QUANT, FIX_RELU, LOOP0, LOOP1, COUNT };
+
+enum class Use : uint8_t {
+  VALUE,  // the value is used: bytes that were never written are reported
+  MOVE,   // the value is only moved or may be masked out later: ask undefined(), and hand the answer on to write()
+};
+
+}  // namespace asim
+
+extern "C" {
+// The running core; constant within a fiber, hence const.
+extern asim::Core* const asim_core;
+extern uint8_t* const asim_ub;  // its UB (for a cube core: a window that stands for its vector cores' UB)
+
+// Interns an instruction kind; called once a kind when a kernel library is loaded.
+int asim_kind(const char* name);
+// One instruction of `pipe` with a cost in its unit (bytes moved, or lanes).
+void asim_issue(asim::Pipe pipe, int kind, uint64_t amount);
+
+// The access checks; they return the host address. `owner` is the core whose memory it is; `at` is an offset for on-chip memory, an
+// address for GM. `active` and `undefined` may be null (all active, all defined). `site` is a code address.
+uint8_t* asim_read(asim::Core* owner, asim::Mem mem, uint64_t at, uint64_t bytes, asim::Pipe pipe, uint32_t align, asim::Use use,
+                   const void* site);
+uint8_t* asim_write(asim::Core* owner, asim::Mem mem, uint64_t at, uint64_t bytes, asim::Pipe pipe, uint32_t align,
+                    const asim::ByteMask* active, const asim::ByteMask* undefined, const void* site);
+// Bits of never-written bytes in [at, at + bytes), bytes <= 256.
+void asim_undefined(asim::Core* owner, asim::Mem mem, uint64_t at, uint64_t bytes, asim::ByteMask* out);
+// Hands definedness on from one range to another of the same size; undefined bytes that reach GM are reported.
+void asim_move_defined(asim::Core* to_owner, asim::Mem to, uint64_t to_at, asim::Core* from_owner, asim::Mem from, uint64_t from_at,
+                       uint64_t bytes, const void* site);
+// Marks a written range as undefined again (padding rows of a matrix product and the like).
+void asim_set_undefined(asim::Core* owner, asim::Mem mem, uint64_t at, uint64_t bytes);
+
+[[noreturn]] void asim_fail(const char* code, const char* message, const void* site);
+
+// Fibers, for SIMT threads. A fiber runs fn(arg); when fn returns it switches to the fiber that resumed it last and is finished.
+struct asim_fiber;
+asim_fiber* asim_fiber_take(void (*fn)(void*), void* arg);  // from a pool; 64 KiB of stack, guarded
+void asim_fiber_give(asim_fiber*);                          // back to the pool
+void asim_fiber_resume(asim_fiber*);                        // runs it until it suspends or finishes
+void asim_fiber_suspend();                                  // back to the one that resumed this fiber
+bool asim_fiber_done(const asim_fiber*);
+// Lets other cores run; call it in every iteration of a loop that polls global memory.
+void asim_relax();
+}
+
+#define ASIM_SITE __extension__({ const void* site_; __asm__ volatile("leaq 0(%%rip), %0" : "=r"(site_)); site_; })
+
+namespace asim {
+
+template <size_t N>
+struct Name {
+  char text[N];
+  constexpr Name(const char (&source)[N]) {
+    for (size_t i = 0; i < N; ++i) text[i] = source[i];
+  }
+};
+
+template <Name name>
+inline const int kind_of = asim_kind(name.text);
+
+// One executed instruction: count<"vadd">(Pipe::V, 64).
+template <Name name>
+ASIM_FN void count(Pipe pipe, uint64_t amount) {
+  asim_issue(pipe, kind_of<name>, amount);
+}
+
+ASIM_FN uint64_t offset(Mem mem, const volatile void* pointer) {
+  uint64_t value = reinterpret_cast<uint64_t>(pointer);
+  return mem == Mem::UB ? value - reinterpret_cast<uint64_t>(asim_ub) : value;
+}
+
+ASIM_FN uint8_t* host(Core* owner, Mem mem, uint64_t at) {
+  return mem == Mem::GM ? reinterpret_cast<uint8_t*>(at) : owner->base[int(mem)] + at;
+}
+
+// Pointers: GM and UB pointers are host addresses; L1, L0A, L0B, L0C, BT and FB "pointers" are offsets from 0 that only these
+// functions turn into host memory. All functions return the host address to memcpy from or to.
+
+// Reads bytes whose values are used.
+ASIM_FN const uint8_t* read(Mem mem, const volatile void* pointer, uint64_t bytes, Pipe pipe, uint32_t align = 1) {
+  uint64_t at = offset(mem, pointer);
+  if constexpr (ASIM_CHECKS) return asim_read(asim_core, mem, at, bytes, pipe, align, Use::VALUE, ASIM_SITE);
+  return host(asim_core, mem, at);
+}
+
+// Reads bytes that may never have been written; `undefined` (null, or bytes <= 256) receives which.
+ASIM_FN const uint8_t* peek(Mem mem, const volatile void* pointer, uint64_t bytes, Pipe pipe, uint32_t align, ByteMask* undefined) {
+  uint64_t at = offset(mem, pointer);
+  if constexpr (ASIM_CHECKS) {
+    if (undefined) asim_undefined(asim_core, mem, at, bytes, undefined);
+    return asim_read(asim_core, mem, at, bytes, pipe, align, Use::MOVE, ASIM_SITE);
+  }
+  return host(asim_core, mem, at);
+}
+
+// Writes bytes; only those in `active` (bytes <= 256) count as accessed, those in `undefined` stay undefined.
+// `owner`: whose memory it is, when not the running core's (L0C to the UB of a vector core).
+ASIM_FN uint8_t* write(Mem mem, volatile void* pointer, uint64_t bytes, Pipe pipe, uint32_t align = 1, const ByteMask* active = nullptr,
+                       const ByteMask* undefined = nullptr, Core* owner = nullptr) {
+  if (!owner) owner = asim_core;
+  uint64_t at = offset(mem, pointer);
+  if constexpr (ASIM_CHECKS) return asim_write(owner, mem, at, bytes, pipe, align, active, undefined, ASIM_SITE);
+  return host(owner, mem, at);
+}
+
+// Copies between two memories, with definedness.
+ASIM_FN void move(Mem to, volatile void* destination, Mem from, const volatile void* source, uint64_t bytes, Pipe pipe,
+                  uint32_t to_align = 1, uint32_t from_align = 1) {
+  uint64_t to_at = offset(to, destination), from_at = offset(from, source);
+  if constexpr (ASIM_CHECKS) {
+    const uint8_t* input = asim_read(asim_core, from, from_at, bytes, pipe, from_align, Use::MOVE, ASIM_SITE);
+    uint8_t* output = asim_write(asim_core, to, to_at, bytes, pipe, to_align, nullptr, nullptr, ASIM_SITE);
+    memmove(output, input, bytes);
+    asim_move_defined(asim_core, to, to_at, asim_core, from, from_at, bytes, ASIM_SITE);
+  } else {
+    memmove(host(asim_core, to, to_at), host(asim_core, from, from_at), bytes);
+  }
+}
+
+// Stops the kernel with a report.
+[[noreturn]] __attribute__((noinline, unused, format(printf, 2, 3))) static void fail(const char* code, const char* format, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof(text), format, args);
+  va_end(args);
+  asim_fail(code, text, __builtin_return_address(0));
+}
+
+ASIM_FN uint64_t special(Special name) { return asim_core->special[int(name)]; }
+ASIM_FN void set_special(Special name, uint64_t value) { asim_core->special[int(name)] = value; }
+
+}  // namespace asim

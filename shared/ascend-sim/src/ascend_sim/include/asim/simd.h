@@ -1,0 +1,4 @@
+#pragma once
+
+#include "asim/core.h"
+#include "asim/types.h"

@@ -1,0 +1,3 @@
+#pragma once
+
+#include "asim/simt_groups.h"
