@@ -1,0 +1,344 @@
+"""Building TileLang kernels and calling them through the compiled library's C entry.
+
+A kernel module holds a factory, decorated with ``kernel``, whose arguments are the compile-time constants and
+whose result is a TileLang ``prim_func``. Calling the factory gives the compiled kernel; it is built once per set of
+constants, kept for the life of the process, and found again in TileLang's cache on disk by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Literal, ParamSpec
+
+import torch
+
+P = ParamSpec("P")
+Target = Literal["cpu", "ascend"]
+
+logger = logging.getLogger(__name__)
+
+# Never -ffast-math: loading such a library switches the whole process to flush-to-zero.
+CPU_FLAGS = (
+    "-O3",
+    "-march=native",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fassociative-math",
+    "-freciprocal-math",
+)
+PASS_CONFIGS = {"tl.disable_safe_memory_legalize": True}
+
+_CTYPES = {
+    "int32": (ctypes.c_int32, "int32_t"),
+    "int64": (ctypes.c_int64, "int64_t"),
+    "float32": (ctypes.c_float, "float"),
+    "float64": (ctypes.c_double, "double"),
+}
+
+_build_lock = threading.RLock()
+
+
+def kernel(target: Target) -> Callable[[Callable[P, Any]], Kernel[P]]:
+    """Decorate a kernel factory: compile-time constants in, ``prim_func`` out.
+
+    ``cpu``: the prim_func's parameters ``begin`` and ``end`` (int32) are the range of independent tasks to run. The compiled kernel is called as ``build(...)(*arguments, *dynamic, tasks, grain)``: addresses and
+    numbers in the order of the prim_func, then the values of its ``T.dynamic`` symbols, then the number of tasks and
+    the least number of tasks that is worth a thread.
+
+    ``ascend``: called as ``build(...)(*arguments, *dynamic)``; the launch goes to the current stream.
+    """
+
+    def decorate(factory: Callable[P, Any]) -> Kernel[P]:
+        return Kernel(factory, target)
+
+    return decorate
+
+
+class Kernel(Generic[P]):
+    """A kernel factory and the kernels built from it."""
+
+    def __init__(self, factory: Callable[P, Any], target: Target) -> None:
+        functools.update_wrapper(self, factory)
+        self.factory = factory
+        self.target = target
+        self._built: dict[Any, Callable[..., None]] = {}
+        self._libraries: dict[Any, Any] = {}
+
+    def __call__(self, *constants: P.args, **named: P.kwargs) -> Callable[..., None]:
+        """The compiled kernel for these constants."""
+        try:
+            return self._built[constants if not named else (constants, tuple(named.items()))]
+        except KeyError:
+            return self._build(*constants, **named)
+
+    def prim_func(self, *constants: P.args, **named: P.kwargs) -> Any:
+        """The TileLang program, not compiled."""
+        return self.factory(*constants, **named)
+
+    def source(self, *constants: P.args, **named: P.kwargs) -> str:
+        """The generated code. For Ascend this needs neither CANN nor a device."""
+        with _tilelang_messages():
+            if self.target == "ascend":
+                return lower_for_ascend(self.factory(*constants, **named))
+            self(*constants, **named)
+            source: str = self._libraries[constants if not named else (constants, tuple(named.items()))].get_kernel_source()
+            return source
+
+    def library_path(self, *constants: P.args, **named: P.kwargs) -> str:
+        """The file of the compiled library."""
+        self(*constants, **named)
+        path: str = self._libraries[constants if not named else (constants, tuple(named.items()))].adapter.lib._name
+        return path
+
+    def _build(self, *constants: P.args, **named: P.kwargs) -> Callable[..., None]:
+        key = constants if not named else (constants, tuple(named.items()))
+        with _build_lock:
+            if key not in self._built:
+                with _tilelang_messages():
+                    compiled = _compile_cpu if self.target == "cpu" else _compile_ascend
+                    self._built[key], self._libraries[key] = compiled(self.factory(*constants, **named))
+            return self._built[key]
+
+
+def lower_for_ascend(prim_func: Any) -> str:
+    """The AscendC source of a prim_func."""
+    import tilelang
+    from tvm.target import Target as TvmTarget
+
+    with TvmTarget("ascend"):
+        source: str = tilelang.lower(prim_func, target="ascend").kernel_source
+    return source
+
+
+# -- CPU -----------------------------------------------------------------------------------------------------------
+
+
+_forked = False
+
+
+def _after_fork() -> None:
+    # libgomp cannot start another parallel region in a child that was forked after one: run on one thread there.
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _compile_cpu(prim_func: Any) -> tuple[Callable[..., None], Any]:
+    _require_compiler()
+    parameters = _parameters(prim_func)
+    if not {"begin", "end"} <= {name for name, _, _ in parameters}:
+        raise TypeError("a CPU kernel must take the range of its tasks as begin: T.int32, end: T.int32")
+    compiled = _compile(_with_launcher(prim_func, parameters), "c", [*CPU_FLAGS, f"-DHOST_{_host_tag()}"])
+    entry = compiled.adapter.lib.launch
+    entry.restype = None
+    arguments = [ctype for name, ctype, _ in parameters if name not in ("begin", "end")]
+    entry.argtypes = [*arguments, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]
+
+    def launch(*args: Any) -> None:
+        entry(*args, 1 if _forked else torch.get_num_threads())
+
+    return launch, compiled
+
+
+def _with_launcher(prim_func: Any, parameters: list[tuple[str, Any, str]]) -> Any:
+    """Put an OpenMP launcher in front of the kernel: it splits the tasks over threads and calls the kernel's ``call``.
+
+    Each thread gets one contiguous range, so results do not depend on the number of threads as long as tasks are
+    independent. With one thread no parallel region is entered.
+    """
+    from tvm import tirx
+
+    declared = ", ".join(ctype for _, _, ctype in parameters)
+    outer = ", ".join(f"{ctype} {name}" for name, _, ctype in parameters if name not in ("begin", "end"))
+    ranges = {"begin": "(int32_t)begin", "end": "(int32_t)end"}
+    inner = ", ".join(ranges.get(name, name) for name, _, _ in parameters)
+    source = f"""
+#include <omp.h>
+extern "C" int32_t call({declared});
+extern "C" void launch({outer}, int32_t tasks, int32_t grain, int32_t max_threads) {{
+  int64_t useful = tasks / (grain < 1 ? 1 : grain);
+  int64_t threads = useful < max_threads ? useful : max_threads;
+  if (threads <= 1) {{
+    const int64_t begin = 0, end = tasks;
+    call({inner});
+    return;
+  }}
+#pragma omp parallel num_threads(threads)
+  {{
+    const int64_t n = omp_get_num_threads(), i = omp_get_thread_num();
+    const int64_t begin = tasks * i / n, end = tasks * (i + 1) / n;
+    call({inner});
+  }}
+}}
+"""
+    # TileLang's own `prelude` is this attribute; setting it here keeps threads out of the kernels.
+    attribute = tirx.AttrStmt(
+        tirx.const(0, "int32"), "pragma_import_c", tirx.StringImm(source), prim_func.body
+    )
+    return prim_func.with_body(attribute)
+
+
+def _require_compiler() -> None:
+    compiler = os.environ.get("CXX") or os.environ.get("CC")
+    candidates = [compiler] if compiler else ["g++", "clang++", "c++"]
+    if not any(shutil.which(candidate) for candidate in candidates):
+        looked_for = f"CXX={compiler}" if compiler else "g++, clang++ and c++ on PATH"
+        raise RuntimeError(
+            "building a CPU kernel needs a C++ compiler with OpenMP, and none was found "
+            f"(looked for {looked_for}); install one, e.g. `apt-get install g++` or `dnf install gcc-c++`"
+        )
+
+
+@functools.cache
+def _host_tag() -> str:
+    """Names the processor: code built with -march=native must not be found in a cache shared with another kind."""
+    description = platform.machine() + platform.processor()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as cpuinfo:
+        description += next((line for line in cpuinfo if line.startswith(("flags", "Features"))), "")
+    return hashlib.sha256(description.encode()).hexdigest()[:16]
+
+
+# -- Ascend --------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def num_cube_cores() -> int:
+    """The number of cube cores of the current NPU."""
+    return int(torch.npu.get_device_properties().cube_core_num)  # type: ignore[attr-defined]
+
+
+@functools.cache
+def num_vector_cores() -> int:
+    """The number of vector cores to use: two per cube core, capped by ``OPS_TILELANG_NUM_VECTOR_CORES``."""
+    available = 2 * num_cube_cores()
+    cap = os.environ.get("OPS_TILELANG_NUM_VECTOR_CORES")
+    if cap is None:
+        return available
+    if not cap.isdigit() or int(cap) < 1:
+        raise ValueError(f"OPS_TILELANG_NUM_VECTOR_CORES must be a positive integer, got {cap!r}")
+    return min(available, int(cap))
+
+
+def _compile_ascend(prim_func: Any) -> tuple[Callable[..., None], Any]:
+    compiled = _compile(prim_func, ascend_generator(), None)
+    entry = compiled.adapter.lib.call
+    entry.restype = ctypes.c_int
+    entry.argtypes = [*(ctype for _, ctype, _ in _parameters(prim_func)), ctypes.c_void_p]
+    last_error = compiled.adapter.lib.get_last_error
+    last_error.restype = ctypes.c_char_p
+    current_stream = torch.npu.current_stream  # type: ignore[attr-defined]
+
+    def launch(*args: Any) -> None:
+        if entry(*args, current_stream().npu_stream) != 0:
+            raise RuntimeError(last_error().decode(errors="replace"))
+
+    return launch, compiled
+
+
+def ascend_generator() -> str:
+    """TileLang's code generator for Ascend, chosen by ``TILELANG_DEFAULT_TARGET``: ``auto``, ``ascend``/``asc`` or ``pto``."""
+    import tilelang
+    from tilelang.backend.target import determine_target
+
+    wanted = os.environ.get("TILELANG_DEFAULT_TARGET", "auto")
+    if wanted not in ("auto", "ascend", "asc", "pto"):
+        raise RuntimeError(f"TILELANG_DEFAULT_TARGET must be auto, ascend, asc or pto for an NPU kernel, got {wanted!r}")
+    generator = "ascend" if wanted == "auto" else wanted
+    try:
+        determine_target(generator)
+    except Exception as error:
+        raise RuntimeError(
+            f"TILELANG_DEFAULT_TARGET={wanted} asks for a code generator that tilelang {tilelang.__version__} does not have"
+        ) from error
+    return generator
+
+
+# -- TileLang ------------------------------------------------------------------------------------------------------
+
+
+def _compile(prim_func: Any, target: str, flags: list[str] | None) -> Any:
+    import tilelang
+
+    def compile_once() -> Any:
+        return tilelang.compile(
+            prim_func, target=target, execution_backend="cython", compile_flags=flags, pass_configs=PASS_CONFIGS
+        )
+
+    try:
+        return compile_once()
+    except OSError as error:
+        # A cache directory that is read-only or full must not stop anybody: keep the kernel in memory alone.
+        logger.warning("TileLang's kernel cache cannot be used (%s); kernels are kept in memory only", error)
+        tilelang.disable_cache()
+        try:
+            return compile_once()
+        finally:
+            tilelang.enable_cache()
+
+
+def _parameters(prim_func: Any) -> list[tuple[str, Any, str]]:
+    """Name, ctypes type and C type of the parameters of the library's ``call``: the prim_func's, then dynamic symbols."""
+    parameters = []
+    for variable in prim_func.params:
+        if variable in prim_func.buffer_map:
+            buffer = prim_func.buffer_map[variable]
+            parameters.append((buffer.data.name, ctypes.c_void_p, _C_POINTERS[str(buffer.dtype)]))
+        else:
+            parameters.append((variable.name, *_CTYPES[str(variable.dtype)]))
+    parameters += [(symbol.name, *_CTYPES[str(symbol.dtype)]) for symbol in _dynamic_symbols(prim_func)]
+    return parameters
+
+
+_C_POINTERS = {
+    "int8": "int8_t*",
+    "uint8": "uint8_t*",
+    "int16": "int16_t*",
+    "uint16": "uint16_t*",
+    "int32": "int32_t*",
+    "int64": "int64_t*",
+    "float16": "half_t*",
+    "bfloat16": "bfloat16_t*",
+    "float32": "float*",
+    "float64": "double*",
+}
+
+
+def _dynamic_symbols(prim_func: Any) -> list[Any]:
+    from tvm import tirx
+
+    symbols: list[Any] = []
+    names = {variable.name for variable in prim_func.params}
+    for variable in prim_func.params:
+        if variable in prim_func.buffer_map:
+            buffer = prim_func.buffer_map[variable]
+            for extent in [*buffer.shape, *buffer.strides]:
+                if isinstance(extent, tirx.Var) and extent.name not in names:
+                    names.add(extent.name)
+                    symbols.append(extent)
+    return symbols
+
+
+@contextlib.contextmanager
+def _tilelang_messages() -> Iterator[None]:
+    """Send TileLang's progress messages to ``logging`` instead of the console."""
+    import tilelang
+
+    handlers, propagate = tilelang.logger.handlers[:], tilelang.logger.propagate
+    tilelang.logger.handlers[:], tilelang.logger.propagate = [], True
+    try:
+        yield
+    finally:
+        tilelang.logger.handlers[:], tilelang.logger.propagate = handlers, propagate

@@ -1,0 +1,251 @@
+"""The ``operator`` decorator: from an annotated function and its contract to a registered PyTorch operator."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import typing
+from collections.abc import Callable
+from functools import update_wrapper
+from importlib import import_module
+from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from .contract import Contract, DimRule, OptionSpec, TensorSpec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NAMESPACE = "cann_ops_tilelang"
+KERNEL_MODULES = {"cpu": "cpu", "npu": "ascend"}
+
+_library = torch.library.Library(NAMESPACE, "FRAGMENT")
+_check_values_on_npu = os.environ.get("CANN_OPS_TILELANG_CHECK") == "1"
+
+
+def operator(
+    *specs: TensorSpec | OptionSpec | DimRule, values: Callable[..., None] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Register the decorated function as ``torch.ops.cann_ops_tilelang.<its name>`` and return the public function.
+
+    The decorated function's signature is the operator's schema. Its body states what the call returns, from metadata
+    alone: nothing for an operator that only mutates its arguments, new uninitialised tensors otherwise; it may raise
+    ValueError for what the contract cannot express. ``values(*arguments)``, if given, checks the values of index tensors
+    on the host: always on CPU, on NPU when ``CANN_OPS_TILELANG_CHECK=1``.
+
+    The kernels are the ``launch`` functions of the modules ``kernels.cpu`` and ``kernels.ascend`` beside the
+    module of the function, imported at the first call. They receive the outputs, then the arguments.
+    """
+
+    def register(function: Callable[P, R]) -> Callable[P, R]:
+        return cast("Callable[P, R]", _register(function, specs, values))
+
+    return register
+
+
+class Operator:
+    """One registered operator: what the public function, the dispatcher's kernels and the tests share."""
+
+    def __init__(self, function: Callable[..., Any], contract: Contract, values: Callable[..., None] | None) -> None:
+        self.function = function
+        self.contract = contract
+        self.values = values
+        self.name = contract.name
+        self.accept = contract.compile_accept()
+        self.package = function.__module__.rpartition(".")[0]
+        self.launches: dict[str, Callable[..., None]] = {}
+        names = list(contract.signature.parameters)
+        self.first = names.index(contract.tensors[0].name)
+        self.mutated = tuple(names.index(name) for name in contract.mutated)
+        self.returns_tensor = contract.signature.return_annotation is not None
+
+    def check(self, *args: Any) -> None:
+        self.contract.check(dict(zip(self.contract.signature.parameters, args)))
+
+    def fake(self, *args: Any) -> Any:
+        """Metadata only: the checks and the outputs, for fake and meta tensors."""
+        self.check(*args)
+        return self.function(*args)
+
+    def run(self, *args: Any) -> Any:
+        """Launch the kernel on arguments that satisfy the contract."""
+        device = args[self.first].device.type
+        if self.values is not None and (device == "cpu" or _check_values_on_npu):
+            self.values(*args)
+        result = self.function(*args)
+        launch = self.launches.get(device) or self._load(device)
+        if self.returns_tensor:
+            launch(result, *args)
+        else:
+            launch(*args)
+        if self.mutated:
+            torch.autograd.graph.increment_version([args[i] for i in self.mutated])
+        return result
+
+    def _load(self, device: str) -> Callable[..., None]:
+        module = import_module(f"{self.package}.kernels.{KERNEL_MODULES[device]}")
+        launch = self.launches[device] = module.launch
+        return launch
+
+
+def _register(
+    function: Callable[..., Any],
+    specs: tuple[TensorSpec | OptionSpec | DimRule, ...],
+    values: Callable[..., None] | None,
+) -> Callable[..., Any]:
+    name = function.__name__
+    signature = inspect.signature(function, eval_str=True)
+    op = Operator(function, Contract(name, signature, specs), values)
+    _library.define(name + _schema(function, signature, op.contract.mutated))
+    overload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    positional = [p.name for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    parameters = list(signature.parameters)
+
+    # The dispatcher calls with positional and keyword arguments, defaults left out: bring them into declared order.
+    defaults = {p.name: p.default for p in signature.parameters.values() if p.default is not p.empty}
+
+    def in_order(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        if len(args) == len(parameters):
+            return list(args)
+        given = {**defaults, **dict(zip(positional, args)), **kwargs}
+        return [given[p] for p in parameters]
+
+    def call_overload(args: list[Any]) -> Any:
+        split = len(positional)
+        return overload(*args[:split], **dict(zip(parameters[split:], args[split:])))
+
+    def implementation(*args: Any, **kwargs: Any) -> Any:
+        ordered = in_order(args, kwargs)
+        if not op.accept(*ordered):
+            op.check(*ordered)
+        return op.run(*ordered)
+
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        return op.fake(*in_order(args, kwargs))
+
+    def autograd(*args: Any, **kwargs: Any) -> Any:
+        ordered = in_order(args, kwargs)
+        if op.accept(*ordered):
+            return op.run(*ordered)
+        tensors = [value for value in ordered if isinstance(value, Tensor)]
+        if torch.is_grad_enabled() and any(value.requires_grad for value in tensors):
+            _refuse_leaves(op, ordered)
+            results = node.apply(*ordered)
+            return results[0] if op.returns_tensor else None
+        return below_autograd(ordered)
+
+    def below_autograd(ordered: list[Any]) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return call_overload(ordered)
+
+    def slow(*args: Any) -> Any:
+        """The public call that ``accept`` did not take: invalid, or one that the dispatcher has to see."""
+        op.check(*args)
+        return call_overload(list(args))
+
+    node = _not_differentiable(op, below_autograd)
+    _library.impl(name, implementation, "CompositeExplicitAutograd")
+    _library.impl(name, autograd, "Autograd")
+    torch.library.register_fake(overload, fake, lib=_library)
+    public = _public_function(op, overload, slow)
+    public.operator = op  # type: ignore[attr-defined]
+    return public
+
+
+def _public_function(op: Operator, overload: Any, slow: Callable[..., Any]) -> Callable[..., Any]:
+    """The function users call: the operator while compiling, the kernel directly otherwise.
+
+    Compiled from the signature: binding ``*args, **kwargs`` by hand would cost more than all checks together.
+    """
+    parameters = op.contract.signature.parameters.values()
+    defaults = {f"default_{p.name}": p.default for p in parameters if p.default is not p.empty}
+    header: list[str] = []
+    node_call: list[str] = []
+    for p in parameters:
+        if p.kind is p.KEYWORD_ONLY and "*" not in header:
+            header.append("*")
+        header.append(p.name if p.default is p.empty else f"{p.name}=default_{p.name}")
+        node_call.append(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name)
+    names = ", ".join(p.name for p in parameters)
+    # Dynamo needs real tensors for a node; everything else that can be wrong is found by the fake implementation.
+    tensor_names = [spec.name for spec in op.contract.tensors if not spec.optional]
+    are_tensors = " and ".join(f"isinstance({name}, Tensor)" for name in tensor_names)
+    source = f"""
+def public({", ".join(header)}):
+    if is_compiling():
+        if not ({are_tensors}):
+            check({names})
+        return overload({", ".join(node_call)})
+    if accept({names}):
+        return run({names})
+    return slow({names})
+"""
+    scope: dict[str, Any] = {
+        "is_compiling": torch.compiler.is_compiling,
+        "Tensor": Tensor,
+        "overload": overload,
+        "accept": op.accept,
+        "run": op.run,
+        "check": op.check,
+        "slow": slow,
+        **defaults,
+    }
+    exec(compile(source, f"<{op.name}>", "exec"), scope)
+    public: Callable[..., Any] = update_wrapper(scope["public"], op.function)
+    return public
+
+
+def _schema(function: Callable[..., Any], signature: inspect.Signature, mutated: tuple[str, ...]) -> str:
+    """The operator schema of an annotated function.
+
+    ``infer_schema`` does not take tuple defaults, though the schema language has them; they are put in afterwards.
+    """
+    tuples = {p.name: p.default for p in signature.parameters.values() if isinstance(p.default, tuple)}
+
+    def prototype() -> None: ...
+
+    prototype.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[p.replace(default=p.empty) if p.name in tuples else p for p in signature.parameters.values()]
+    )
+    prototype.__annotations__ = typing.get_type_hints(function)
+    schema = torch.library.infer_schema(prototype, mutates_args=mutated)
+    for parameter, default in tuples.items():
+        schema = schema.replace(f"[] {parameter}", f"[] {parameter}={list(default)}")
+    return schema
+
+
+def _refuse_leaves(op: Operator, args: list[Any]) -> None:
+    """What autograd says of an in-place write to a leaf, said before the write instead of after it."""
+    for index in op.mutated:
+        value = args[index]
+        base = value if value._base is None else value._base
+        if base.is_leaf and base.requires_grad:
+            name = list(op.contract.signature.parameters)[index]
+            raise RuntimeError(
+                f"{op.name}: {name} is a leaf tensor that requires grad, or a view of one, and would be written in place; "
+                "call inside torch.no_grad() or pass a tensor that does not require grad"
+            )
+
+
+def _not_differentiable(op: Operator, forward_call: Callable[[list[Any]], Any]) -> type[torch.autograd.Function]:
+    """The autograd node of an operator that has no derivative: it runs forward and raises in backward."""
+
+    class NotDifferentiable(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> tuple[Tensor, ...]:
+            result = forward_call(list(args))
+            mutated = [args[i] for i in op.mutated]
+            ctx.mark_dirty(*mutated)
+            return (result, *mutated) if op.returns_tensor else tuple(mutated)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> NoReturn:
+            raise RuntimeError(
+                f"{op.name}: no gradient is defined for this operator; a backward pass reached it. "
+                "Detach its inputs or call it inside torch.no_grad()"
+            )
+
+    NotDifferentiable.__name__ = f"{op.name}_not_differentiable"
+    return NotDifferentiable
