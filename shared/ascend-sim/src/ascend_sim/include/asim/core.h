@@ -43,6 +43,13 @@ struct ByteMask {
 enum class Atomic : uint8_t { NONE, ADD, MAX, MIN };
 enum class Type : uint8_t { F32, F16, BF16, S32, S16, S8, U8, U16, U32 };
 
+enum class Special : uint8_t {
+  COPY_PAD, GM2L1_NZ, L0C_NZ, HF32, HF32_ROUND, MMAD_DIRECTION, FIX_QUANT, FIX_RELU,
+  GM2UB_LOOPS,                    // six registers: sizes, strides of loop 1, strides of loop 2
+  UB2GM_LOOPS = GM2UB_LOOPS + 6,  // likewise
+  COUNT = UB2GM_LOOPS + 6
+};
+
 struct Core;
 
 // A SIMT region installs itself here; raw loads and stores of its threads then arrive as calls.
@@ -61,13 +68,11 @@ struct Core {
   void* simt_context;
   Atomic gm_atomic;
   Type gm_atomic_type;
-  uint64_t special[16];     // special registers, indexed by enum Special
+  uint64_t special[int(Special::COUNT)];
   uint64_t* counts;         // [kMaxKinds] instructions executed
   uint64_t* amounts;        // [kMaxKinds] sum of the amounts given to count()
   void* state;              // private to core.cpp
 };
-
-enum class Special : uint8_t { COPY_PAD, GM2L1_NZ, L0C_NZ, HF32, HF32_ROUND, MMAD_DIRECTION, FIX_QUANT, FIX_RELU, LOOP0, LOOP1, COUNT };
 
 enum class Use : uint8_t {
   VALUE,  // the value is used: bytes that were never written are reported
@@ -77,9 +82,16 @@ enum class Use : uint8_t {
 }  // namespace asim
 
 extern "C" {
-// The running core; constant within a fiber, hence const.
-extern asim::Core* const asim_core;
-extern uint8_t* const asim_ub;  // its UB (for a cube core: a window that stands for its vector cores' UB)
+// Constant within a fiber, hence const for kernels (the instrumentation skips constants); the core library changes them.
+#ifdef ASIM_CORE_LIBRARY
+#define ASIM_FIBER_CONST
+#else
+#define ASIM_FIBER_CONST const
+#endif
+extern asim::Core* ASIM_FIBER_CONST asim_core;   // the running core
+extern uint8_t* ASIM_FIBER_CONST asim_ub;        // its UB (for a cube core: a window that stands for its vector cores' UB)
+extern int64_t ASIM_FIBER_CONST block_idx;       // of the running core
+extern int64_t ASIM_FIBER_CONST block_num;
 
 // Interns an instruction kind; called once a kind when a kernel library is loaded.
 int asim_kind(const char* name);
@@ -92,6 +104,13 @@ uint8_t* asim_read(asim::Core* owner, asim::Mem mem, uint64_t at, uint64_t bytes
                    const void* site);
 uint8_t* asim_write(asim::Core* owner, asim::Mem mem, uint64_t at, uint64_t bytes, asim::Pipe pipe, uint32_t align,
                     const asim::ByteMask* active, const asim::ByteMask* undefined, const void* site);
+// An atomic read-modify-write, or a load or store that other cores may race with on purpose (polling): no hazard with its like, and
+// ordered after the earlier ones on the same address.
+uint8_t* asim_atomic(asim::Core* owner, asim::Mem mem, uint64_t at, uint64_t bytes, asim::Pipe pipe, const void* site);
+// Writes to global memory as the core's gm_atomic says. `checks`: whether the caller was compiled with checks.
+void asim_gm_store(uint64_t address, const void* source, uint64_t bytes, asim::Pipe pipe, bool checks, const void* site);
+// Counts traffic to global memory; asim_read, asim_write and asim_atomic do it themselves.
+void asim_traffic(uint64_t address, uint64_t bytes, bool write);
 // Bits of never-written bytes in [at, at + bytes), bytes <= 256.
 void asim_undefined(asim::Core* owner, asim::Mem mem, uint64_t at, uint64_t bytes, asim::ByteMask* out);
 // Hands definedness on from one range to another of the same size; undefined bytes that reach GM are reported.
@@ -101,6 +120,17 @@ void asim_move_defined(asim::Core* to_owner, asim::Mem to, uint64_t to_at, asim:
 void asim_set_undefined(asim::Core* owner, asim::Mem mem, uint64_t at, uint64_t bytes);
 
 [[noreturn]] void asim_fail(const char* code, const char* message, const void* site);
+
+// Synchronisation, called by sync.h.
+enum class asim_scope : uint8_t { INTER, SUBBLOCK, BLOCK, INTRA };
+void asim_notify(asim::Pipe from, asim::Pipe to, uint32_t id, const void* site);
+void asim_wait(asim::Pipe from, asim::Pipe to, uint32_t id, const void* site);
+void asim_arrive(asim_scope scope, asim::Pipe pipe, uint64_t id, const void* site);
+void asim_wait_arrived(asim_scope scope, asim::Pipe pipe, uint64_t id, const void* site);
+void asim_lock(asim::Pipe pipe, uint32_t id, bool block, const void* site);
+void asim_unlock(asim::Pipe pipe, uint32_t id, bool block, const void* site);
+void asim_barrier(asim::Pipe pipe, const void* site);  // Pipe::COUNT: all pipes
+void asim_set_gm_atomic(asim::Atomic op, asim::Type type);
 
 // Fibers, for SIMT threads. A fiber runs fn(arg); when fn returns it switches to the fiber that resumed it last and is finished.
 struct asim_fiber;
@@ -134,6 +164,11 @@ ASIM_FN void count(Pipe pipe, uint64_t amount) {
   asim_issue(pipe, kind_of<name>, amount);
 }
 
+// Repeats a value of `size` bytes over `bytes`.
+ASIM_FN void fill(uint8_t* to, const uint8_t* value, uint32_t size, uint32_t bytes) {
+  for (uint32_t i = 0; i < bytes; i += size) __builtin_memcpy(to + i, value, size);
+}
+
 ASIM_FN uint64_t offset(Mem mem, const volatile void* pointer) {
   uint64_t value = reinterpret_cast<uint64_t>(pointer);
   return mem == Mem::UB ? value - reinterpret_cast<uint64_t>(asim_ub) : value;
@@ -150,6 +185,7 @@ ASIM_FN uint8_t* host(Core* owner, Mem mem, uint64_t at) {
 ASIM_FN const uint8_t* read(Mem mem, const volatile void* pointer, uint64_t bytes, Pipe pipe, uint32_t align = 1) {
   uint64_t at = offset(mem, pointer);
   if constexpr (ASIM_CHECKS) return asim_read(asim_core, mem, at, bytes, pipe, align, Use::VALUE, ASIM_SITE);
+  if (mem == Mem::GM) asim_traffic(at, bytes, false);
   return host(asim_core, mem, at);
 }
 
@@ -160,6 +196,7 @@ ASIM_FN const uint8_t* peek(Mem mem, const volatile void* pointer, uint64_t byte
     if (undefined) asim_undefined(asim_core, mem, at, bytes, undefined);
     return asim_read(asim_core, mem, at, bytes, pipe, align, Use::MOVE, ASIM_SITE);
   }
+  if (mem == Mem::GM) asim_traffic(at, bytes, false);
   return host(asim_core, mem, at);
 }
 
@@ -170,20 +207,24 @@ ASIM_FN uint8_t* write(Mem mem, volatile void* pointer, uint64_t bytes, Pipe pip
   if (!owner) owner = asim_core;
   uint64_t at = offset(mem, pointer);
   if constexpr (ASIM_CHECKS) return asim_write(owner, mem, at, bytes, pipe, align, active, undefined, ASIM_SITE);
+  if (mem == Mem::GM) asim_traffic(at, bytes, true);
   return host(owner, mem, at);
 }
 
-// Copies between two memories, with definedness.
+// Copies between two memories, with definedness. `to_owner`: as `owner` of write().
 ASIM_FN void move(Mem to, volatile void* destination, Mem from, const volatile void* source, uint64_t bytes, Pipe pipe,
-                  uint32_t to_align = 1, uint32_t from_align = 1) {
+                  uint32_t to_align = 1, uint32_t from_align = 1, Core* to_owner = nullptr) {
+  if (!to_owner) to_owner = asim_core;
   uint64_t to_at = offset(to, destination), from_at = offset(from, source);
   if constexpr (ASIM_CHECKS) {
     const uint8_t* input = asim_read(asim_core, from, from_at, bytes, pipe, from_align, Use::MOVE, ASIM_SITE);
-    uint8_t* output = asim_write(asim_core, to, to_at, bytes, pipe, to_align, nullptr, nullptr, ASIM_SITE);
+    uint8_t* output = asim_write(to_owner, to, to_at, bytes, pipe, to_align, nullptr, nullptr, ASIM_SITE);
     memmove(output, input, bytes);
-    asim_move_defined(asim_core, to, to_at, asim_core, from, from_at, bytes, ASIM_SITE);
+    asim_move_defined(to_owner, to, to_at, asim_core, from, from_at, bytes, ASIM_SITE);
   } else {
-    memmove(host(asim_core, to, to_at), host(asim_core, from, from_at), bytes);
+    if (from == Mem::GM) asim_traffic(from_at, bytes, false);
+    if (to == Mem::GM) asim_traffic(to_at, bytes, true);
+    memmove(host(to_owner, to, to_at), host(asim_core, from, from_at), bytes);
   }
 }
 

@@ -31,6 +31,3 @@
 
 #define ASC_IS_AIC (asim_core->is_cube)
 #define ASC_IS_AIV (!asim_core->is_cube)
-
-extern "C" const int64_t block_idx;  // of the running core
-extern "C" const int64_t block_num;

@@ -14,6 +14,7 @@ struct asim_kernel {
   const char* parameters;                // names, comma separated, in order
   uint32_t cubes;                        // cube cores a block: 0 or 1
   uint32_t vectors;                      // vector cores a block: 0, 1 or 2
+  bool simt;                             // has SIMT regions, so the data cache takes part of UB
   void (*body)(const void* arguments);   // one core's instruction stream
   uint32_t argument_count;
   const uint8_t* is_pointer;             // a byte an argument
@@ -31,6 +32,8 @@ void asim_set_launch_hook(asim_launch_hook hook);
 
 // The report of the last failed run in this process (JSON), or "".
 const char* asim_error();
+// Counts of the last run (JSON).
+const char* asim_trace();
 // Device allocations; kernels may touch registered global memory only (no check while nothing is registered).
 void asim_memory_add(const void* address, size_t bytes, const char* name);
 void asim_memory_remove(const void* address);
