@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "acl/acl.h"
 #include "device.h"
@@ -23,6 +24,8 @@ struct Block {
     uint64_t serial;
 };
 
+// Simulated cores ask from threads of their own, so memory has a lock apart from the device's.
+std::mutex mutex;
 std::map<uintptr_t, Segment> segments;
 std::map<uintptr_t, Block> blocks;
 std::map<uintptr_t, size_t> host_ranges;
@@ -45,7 +48,7 @@ auto containing(Map& map, uintptr_t address) {
 }  // namespace
 
 void* allocate_device(size_t bytes) {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     const Settings& settings = Settings::get();
     const size_t size = round_to_pages(bytes ? bytes : 1);
     if (size > settings.memory_bytes - used) {
@@ -68,7 +71,7 @@ void* allocate_device(size_t bytes) {
 }
 
 void free_device(void* pointer) {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     const auto begin = reinterpret_cast<uintptr_t>(pointer);
     auto found = segments.find(begin);
     if (found == segments.end()) {
@@ -76,7 +79,6 @@ void free_device(void* pointer) {
     }
     const uintptr_t end = found->second.end;
     blocks.erase(blocks.lower_bound(begin), blocks.lower_bound(end));
-    forget_accesses(begin, end);
     segments.erase(found);
     used -= end - begin;
     munmap(pointer, end - begin);
@@ -87,13 +89,13 @@ void* allocate_host(size_t bytes) {
     if (posix_memalign(&pointer, 4096, bytes ? bytes : 1) != 0) {
         throw Error(ACL_ERROR_BAD_ALLOC, "the host has no memory left for " + std::to_string(bytes) + " bytes");
     }
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     host_ranges[reinterpret_cast<uintptr_t>(pointer)] = bytes ? bytes : 1;
     return pointer;
 }
 
 void free_host(void* pointer) {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     if (host_ranges.erase(reinterpret_cast<uintptr_t>(pointer)) == 0) {
         throw Error(ACL_ERROR_INVALID_PARAM,
                     "aclrtFreeHost: the address was not returned by aclrtMallocHost, or is free already");
@@ -102,31 +104,31 @@ void free_host(void* pointer) {
 }
 
 bool is_pinned_host(const void* pointer) {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     auto found = containing(host_ranges, address);
     return found != host_ranges.end() && address < found->first + found->second;
 }
 
 bool is_device(const void* pointer) {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     auto found = containing(segments, address);
     return found != segments.end() && address < found->second.end;
 }
 
 size_t device_bytes_used() {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     return used;
 }
 
 uint64_t allocation_serial() {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     return serial;
 }
 
 Allocation live_allocation(uintptr_t address) {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     auto block = containing(blocks, address);
     if (block != blocks.end() && address < block->second.end) {
         return {block->first, block->second.end, block->second.serial};
@@ -138,14 +140,21 @@ Allocation live_allocation(uintptr_t address) {
     return {};
 }
 
+Allocation segment_at(uintptr_t address) {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto segment = containing(segments, address);
+    if (segment == segments.end() || address >= segment->second.end) return {};
+    return {segment->first, segment->second.end, segment->second.serial};
+}
+
 bool in_graph_pool(uintptr_t address) {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     auto segment = containing(segments, address);
     return segment != segments.end() && address < segment->second.end && segment->second.pooled;
 }
 
 void note_segment(uintptr_t begin, bool pooled) {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     auto found = segments.find(begin);
     if (found == segments.end()) return;
     found->second.blocks_known = true;
@@ -153,12 +162,12 @@ void note_segment(uintptr_t begin, bool pooled) {
 }
 
 void note_block(uintptr_t begin, size_t bytes) {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     blocks[begin] = {begin + bytes, ++serial};
 }
 
 void forget_block(uintptr_t begin) {
-    Lock lock(device_mutex());
+    std::lock_guard<std::mutex> lock(mutex);
     blocks.erase(begin);
 }
 

@@ -1,0 +1,162 @@
+// Kernels: device modules loaded through the ACL, and the launches of both of TileLang's execution backends.
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "acl/acl.h"
+#include "asim/launch.h"
+#include "device.h"
+
+// Of the core library where it has them.
+extern "C" {
+__attribute__((weak)) void asim_global_accesses(void (*visit)(void*, const void*, size_t, int), void* context);
+__attribute__((weak)) const char* asim_error_text();
+__attribute__((weak)) void asim_set_error(const char* text);
+__attribute__((weak)) void asim_set_load_hook(int (*hook)(const char* path));
+}
+
+using namespace asim;
+
+namespace {
+
+struct Argument {
+    std::string name;
+    Allocation allocation;
+};
+
+std::vector<std::string> parameter_names(const asim_kernel& kernel) {
+    std::vector<std::string> names;
+    std::string text = kernel.parameters;
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find(',', begin), text.size());
+        names.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    names.resize(kernel.argument_count);
+    return names;
+}
+
+std::string report_of_last_run() {
+    return asim_error_text ? asim_error_text() : asim_error();
+}
+
+void run_kernel(Task& task, const asim_kernel& kernel, uint32_t blocks, const std::vector<char>& arguments,
+                const std::vector<Argument>& tensors) {
+    // A kernel may touch the tensors that it was given and no others; the extra byte keeps that check on without any.
+    static char nothing;
+    asim_memory_add(&nothing, 1, "nothing");
+    for (const Argument& tensor : tensors) {
+        asim_memory_add(reinterpret_cast<void*>(tensor.allocation.begin), tensor.allocation.end - tensor.allocation.begin,
+                        tensor.name.c_str());
+    }
+    const int status = asim_run(&kernel, blocks, arguments.data(), arguments.size());
+    for (const Argument& tensor : tensors) asim_memory_remove(reinterpret_cast<void*>(tensor.allocation.begin));
+    asim_memory_remove(&nothing);
+    if (status != 0) throw Error(ACL_ERROR_RT_VECTOR_CORE_EXCEPTION, report_of_last_run());
+    if (!asim_global_accesses) return;
+    asim_global_accesses(
+        [](void* context, const void* begin, size_t bytes, int write) {
+            const auto address = reinterpret_cast<uintptr_t>(begin);
+            static_cast<Task*>(context)->accesses.push_back({address, address + bytes, write != 0});
+        },
+        &task);
+}
+
+void launch(const asim_kernel* kernel, uint32_t blocks, void* stream, const void* packed, size_t bytes) {
+    if (bytes < kernel->argument_bytes) {
+        throw Error(ACL_ERROR_INVALID_PARAM, std::string("kernel ") + kernel->name + " takes " +
+                                                 std::to_string(kernel->argument_bytes) + " bytes of arguments, not " +
+                                                 std::to_string(bytes));
+    }
+    const auto* first = static_cast<const char*>(packed);
+    std::vector<char> arguments(first, first + kernel->argument_bytes);
+    const std::vector<std::string> names = parameter_names(*kernel);
+    std::vector<Argument> tensors;
+    auto task = std::make_shared<Task>();
+    task->name = kernel->name;
+    for (uint32_t i = 0; i < kernel->argument_count; ++i) {
+        if (!kernel->is_pointer[i]) continue;
+        uintptr_t address;
+        std::memcpy(&address, arguments.data() + kernel->offsets[i], sizeof address);
+        const Allocation allocation = live_allocation(address);
+        if (!allocation) continue;  // null, or the end of an empty tensor: the kernel may not touch it
+        task->pointers.push_back(address);
+        const bool known = std::any_of(tensors.begin(), tensors.end(),
+                                       [&](const Argument& other) { return other.allocation.begin == allocation.begin; });
+        if (!known) tensors.push_back({names[i], allocation});
+    }
+    task->run = [=](Task& running) { run_kernel(running, *kernel, blocks, arguments, tensors); };
+    enqueue(as_stream(stream), std::move(task));
+}
+
+int launch_hook(const asim_kernel* kernel, uint32_t blocks, void* stream, const void* arguments, size_t bytes) {
+    const int status = guarded(kernel->name, [&] { launch(kernel, blocks, stream, arguments, bytes); });
+    if (status != 0 && asim_set_error) asim_set_error(peek_message().c_str());
+    return status;
+}
+
+int load_hook(const char* path) {
+    return guarded("loading a kernel library", [&] { refuse_while_capturing(std::string("loading the kernel library ") + path); });
+}
+
+__attribute__((constructor)) void install() {
+    asim_set_launch_hook(launch_hook);
+    if (asim_set_load_hook) asim_set_load_hook(load_hook);
+}
+
+
+}  // namespace
+
+extern "C" {
+
+aclError aclrtBinaryLoadFromData(const void* data, size_t length, const aclrtBinaryLoadOptions*, aclrtBinHandle* handle) {
+    return guarded("aclrtBinaryLoadFromData", [&] {
+        refuse_while_capturing("loading a device module");
+        // An anonymous file: nothing is left behind however the process ends.
+        const int file = memfd_create("ascend-sim-kernel", MFD_CLOEXEC);
+        if (file < 0) throw Error(ACL_ERROR_INTERNAL_ERROR, "no anonymous file could be made for a device module");
+        for (size_t done = 0; done < length;) {
+            const ssize_t step = write(file, static_cast<const char*>(data) + done, length - done);
+            if (step <= 0) {
+                close(file);
+                throw Error(ACL_ERROR_INTERNAL_ERROR, "a device module could not be written to memory");
+            }
+            done += static_cast<size_t>(step);
+        }
+        const std::string path = "/proc/self/fd/" + std::to_string(file);
+        void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+        const char* reason = library ? nullptr : dlerror();
+        close(file);
+        if (!library) throw Error(ACL_ERROR_RT_INTERNAL_ERROR, std::string("a device module could not be loaded: ") + reason);
+        *handle = library;
+    });
+}
+
+aclError aclrtBinaryUnLoad(aclrtBinHandle handle) {
+    return guarded("aclrtBinaryUnLoad", [&] {
+        synchronize_device();
+        dlclose(handle);
+    });
+}
+
+aclError aclrtBinaryGetFunction(const aclrtBinHandle handle, const char* name, aclrtFuncHandle* function) {
+    return guarded("aclrtBinaryGetFunction", [&] {
+        *function = dlsym(handle, (std::string("asim_kernel_") + name).c_str());
+        if (!*function) throw Error(ACL_ERROR_RT_KERNEL_LOOKUP, std::string("the device module has no kernel named ") + name);
+    });
+}
+
+aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle function, uint32_t blocks, aclrtStream stream, aclrtLaunchKernelCfg*,
+                                       void* arguments, size_t bytes, aclrtPlaceHolderInfo*, size_t placeholders) {
+    return guarded("aclrtLaunchKernelWithHostArgs", [&] {
+        if (placeholders != 0) {
+            throw Error(ACL_ERROR_API_NOT_SUPPORT, "aclrtLaunchKernelWithHostArgs: placeholders are not simulated");
+        }
+        launch(static_cast<const asim_kernel*>(function), blocks, stream, arguments, bytes);
+    });
+}
+
+}  // extern "C"
