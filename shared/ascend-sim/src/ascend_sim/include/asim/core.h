@@ -26,10 +26,10 @@
 
 namespace asim {
 
-enum class Mem : uint8_t { GM, UB, L1, L0A, L0B, L0C, BT, FB, COUNT };
+enum class Mem : uint8_t { GM, UB, L1, L0A, L0B, L0C, BT, FB, L0A_MX, L0B_MX, COUNT };
 enum class Pipe : uint8_t { S, V, MTE1, MTE2, MTE3, M, FIX, COUNT };
 
-inline constexpr uint32_t kMemBytes[] = {0, 256 << 10, 512 << 10, 64 << 10, 64 << 10, 256 << 10, 4 << 10, 16 << 10};
+inline constexpr uint32_t kMemBytes[] = {0, 256 << 10, 512 << 10, 64 << 10, 64 << 10, 256 << 10, 4 << 10, 16 << 10, 4 << 10, 4 << 10};
 inline constexpr uint32_t kUbUsable = 253952;      // the rest of UB belongs to the runtime
 inline constexpr uint32_t kUbUsableSimt = 221184;  // SIMT kernels also give 32 KiB to the data cache
 inline constexpr int kMaxKinds = 1024;
@@ -69,6 +69,7 @@ struct Core {
   Atomic gm_atomic;
   Type gm_atomic_type;
   uint64_t special[int(Special::COUNT)];
+  uint8_t unit_flags[512];  // of mmad and fixpipe, one for 512 bytes of L0C
   uint64_t* counts;         // [kMaxKinds] instructions executed
   uint64_t* amounts;        // [kMaxKinds] sum of the amounts given to count()
   void* state;              // private to core.cpp
@@ -130,6 +131,7 @@ void asim_wait_arrived(asim_scope scope, asim::Pipe pipe, uint64_t id, const voi
 void asim_lock(asim::Pipe pipe, uint32_t id, bool block, const void* site);
 void asim_unlock(asim::Pipe pipe, uint32_t id, bool block, const void* site);
 void asim_barrier(asim::Pipe pipe, const void* site);  // Pipe::COUNT: all pipes
+void asim_order(asim::Pipe later, asim::Pipe earlier);   // what `later` does from now on is ordered after all that `earlier` did so far
 void asim_set_gm_atomic(asim::Atomic op, asim::Type type);
 
 // Fibers, for SIMT threads. A fiber runs fn(arg); when fn returns it switches to the fiber that resumed it last and is finished.
