@@ -24,7 +24,23 @@ bool called_from_torch_npu(const void* return_address) {
     return dladdr(return_address, &info) && std::strstr(info.dli_fname, "libtorch_npu") != nullptr;
 }
 
+// libopapi knows torch_npu's caching allocator, and through it the tensors inside the segments.
+void watch_caching_allocator() {
+    if (!dlopen("libtorch_npu.so", RTLD_NOW | RTLD_NOLOAD)) return;
+    void* library = dlopen("libopapi.so", RTLD_NOW);
+    void* watch = library ? dlsym(library, "asim_watch_caching_allocator") : nullptr;
+    if (!watch) throw Error(ACL_ERROR_INTERNAL_ERROR, std::string("libopapi.so cannot be loaded: ") + dlerror());
+    reinterpret_cast<void (*)()>(watch)();
+}
+
 aclError allocate(const char* name, void** pointer, size_t size, const void* caller) {
+    // Without the device's lock: loading a library may run anything.
+    static std::once_flag once;
+    try {
+        std::call_once(once, watch_caching_allocator);
+    } catch (const Error& error) {
+        return fail(error.code, error.what());
+    }
     return guarded(name, [&] {
         if (!called_from_torch_npu(caller)) refuse_while_capturing(std::string("allocating device memory with ") + name);
         *pointer = allocate_device(size);
@@ -255,6 +271,7 @@ aclError aclrtMemcpy(void* to, size_t capacity, const void* from, size_t bytes, 
     return guarded("aclrtMemcpy", [&] {
         check_capacity("aclrtMemcpy", bytes, capacity);
         refuse_while_capturing("copying memory with aclrtMemcpy");
+        throw_deferred_error();
         host_access("aclrtMemcpy", copy_accesses(to, from, bytes));
         std::memmove(to, from, bytes);
     });

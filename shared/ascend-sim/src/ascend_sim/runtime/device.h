@@ -139,6 +139,7 @@ bool query_stream(Stream* stream);
 void synchronize_event(Event* event);
 void synchronize_stream(Stream* stream);
 void synchronize_device();
+void throw_deferred_error();
 void host_access(const std::string& name, const std::vector<Access>& accesses);
 Clock start_of_replay(Stream* stream);
 

@@ -1,5 +1,6 @@
 // Streams are ordered queues. Without ASCEND_SIM_ASYNC a task runs as soon as it is enqueued.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -22,6 +23,7 @@ std::unique_ptr<Error> deferred_error;  // of a task that ran after the call tha
 
 std::mutex message_mutex;
 std::string message;
+std::atomic<bool> message_read = false;
 thread_local int thread_error = 0;
 
 size_t parse_bytes(const char* name, const char* text) {
@@ -74,14 +76,21 @@ void run_task(Task& task) {
     }
 }
 
-void throw_deferred_error() {
-    if (!deferred_error) return;
-    const Error error = *deferred_error;
-    deferred_error.reset();
-    throw error;
+void keep_error(const Error& error) {
+    if (deferred_error && !message_read) return;  // the first one explains the others
+    message_read = false;
+    deferred_error = std::make_unique<Error>(error);
 }
 
 }  // namespace
+
+// A caller may drop the code that a synchronisation returned, so the error stays until someone asked for its message.
+void throw_deferred_error() {
+    if (deferred_error && message_read) deferred_error.reset();
+    if (!deferred_error) return;
+    message_read = false;
+    throw Error(*deferred_error);
+}
 
 const Settings& Settings::get() {
     static const Settings settings = {
@@ -110,6 +119,7 @@ const char* recent_message() {
     thread_local std::string handed_out;
     std::lock_guard<std::mutex> lock(message_mutex);
     handed_out = message;
+    message_read = true;
     message.clear();
     return handed_out.c_str();
 }
@@ -210,7 +220,7 @@ void enqueue(Stream* stream, std::shared_ptr<Task> task) {
     stream->queue.push_back(std::move(task));
     if (!Settings::get().deferred) {
         drain(stream);
-        throw_deferred_error();
+        if (const std::unique_ptr<Error> error = std::move(deferred_error)) throw Error(*error);
     }
 }
 
@@ -237,11 +247,9 @@ bool advance(Stream* stream) {
     try {
         run_task(*task);
     } catch (const Error& error) {
-        if (!deferred_error) deferred_error = std::make_unique<Error>(error);
+        keep_error(error);
     } catch (const std::exception& error) {
-        if (!deferred_error) {
-            deferred_error = std::make_unique<Error>(ACL_ERROR_INTERNAL_ERROR, task->name + ": " + error.what());
-        }
+        keep_error(Error(ACL_ERROR_INTERNAL_ERROR, task->name + ": " + error.what()));
     }
     stream->busy = false;
     idle.notify_all();
