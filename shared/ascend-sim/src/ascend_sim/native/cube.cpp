@@ -3,8 +3,10 @@
 #include "asim/cube.h"
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
 #include <vector>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 
@@ -221,41 +223,9 @@ void check_fixpipe(const asim::Fixpipe& f, const void* site) {
   }
 }
 
-template <typename T, typename Combine>
-void combine_as(uint8_t* target, const uint8_t* source, uint64_t bytes, Combine combine) {
-  for (uint64_t i = 0; i + sizeof(T) <= bytes; i += sizeof(T)) {
-    T old_value, value;
-    memcpy(&old_value, target + i, sizeof(T));
-    memcpy(&value, source + i, sizeof(T));
-    value = combine(old_value, value);
-    memcpy(target + i, &value, sizeof(T));
-  }
-}
-
-void store_gm(uint8_t* target, const uint8_t* source, uint64_t bytes) {
-  if (asim_core->gm_atomic == asim::Atomic::NONE) {
-    memcpy(target, source, bytes);
-    return;
-  }
-  auto combine = [](auto old_value, auto value) -> decltype(value) {
-    switch (asim_core->gm_atomic) {
-      case asim::Atomic::MAX: return value > old_value ? value : old_value;
-      case asim::Atomic::MIN: return value < old_value ? value : old_value;
-      default: return old_value + value;
-    }
-  };
-  switch (asim_core->gm_atomic_type) {
-    case asim::Type::F32: return combine_as<float>(target, source, bytes, combine);
-    case asim::Type::F16: return combine_as<half>(target, source, bytes, combine);
-    case asim::Type::BF16: return combine_as<bfloat16_t>(target, source, bytes, combine);
-    case asim::Type::S32: return combine_as<int32_t>(target, source, bytes, combine);
-    default: asim_fail("unsupported", "asc_copy_l0c2gm: atomic on this type", __builtin_return_address(0));
-  }
-}
-
 }  // namespace
 
-extern "C" void asim_load_nz(const asim::LoadNz* args, const void* site) {
+EXPORT void asim_load_nz(const asim::LoadNz* args, const void* site) {
   const asim::LoadNz& a = *args;
   uint64_t config = asim_core->special[int(asim::Special::GM2L1_NZ)];
   uint32_t matrices = config & 0xffff;
@@ -280,6 +250,7 @@ extern "C" void asim_load_nz(const asim::LoadNz* args, const void* site) {
         }
       }
     }
+    if (!site) asim_traffic(from, uint64_t(lines) * line_bytes, false);
     const uint8_t* source = reinterpret_cast<const uint8_t*>(from);
     uint8_t* l1 = asim_core->base[int(Mem::L1)] + to;
     for (uint32_t group = 0; group < groups; ++group) {
@@ -299,14 +270,14 @@ extern "C" void asim_load_nz(const asim::LoadNz* args, const void* site) {
   }
 }
 
-extern "C" void asim_fill_l1(uint64_t to, uint32_t word, uint64_t repeats, uint64_t blocks, uint64_t gap, const void* site) {
+EXPORT void asim_fill_l1(uint64_t to, uint32_t word, uint64_t repeats, uint64_t blocks, uint64_t gap, const void* site) {
   for (uint64_t repeat = 0; repeat < repeats && blocks; ++repeat, to += (blocks + gap) * kBlock) {
     if (site) asim_write(asim_core, Mem::L1, to, blocks * kBlock, Pipe::MTE2, kBlock, nullptr, nullptr, site);
     for (uint64_t i = 0; i < blocks * kBlock; i += 4) memcpy(asim_core->base[int(Mem::L1)] + to + i, &word, 4);
   }
 }
 
-extern "C" void asim_load_l0(const asim::LoadL0* args, const void* site) {
+EXPORT void asim_load_l0(const asim::LoadL0* args, const void* site) {
   const asim::LoadL0& a = *args;
   uint64_t from = a.from + (int64_t(a.column) * a.from_stride + a.row) * int64_t(kFractal);
   const uint8_t* l1 = asim_core->base[int(Mem::L1)];
@@ -363,7 +334,7 @@ extern "C" void asim_load_l0(const asim::LoadL0* args, const void* site) {
   }
 }
 
-extern "C" void asim_load_scale(const asim::LoadScale* args, const void* site) {
+EXPORT void asim_load_scale(const asim::LoadScale* args, const void* site) {
   const asim::LoadScale& a = *args;
   uint64_t run = uint64_t(a.y_steps) * kBlock;
   if (run == 0) return;
@@ -378,7 +349,7 @@ extern "C" void asim_load_scale(const asim::LoadScale* args, const void* site) {
   }
 }
 
-extern "C" void asim_mmad(const asim::Mmad* args, const void* site) {
+EXPORT void asim_mmad(const asim::Mmad* args, const void* site) {
   const asim::Mmad& p = *args;
   if (p.m > 4095 || p.k > 4095 || p.n > 4095) {
     fail_at(site, "argument", "asc_mmad: m, k and n must be at most 4095, got %u, %u and %u", p.m, p.k, p.n);
@@ -468,7 +439,7 @@ extern "C" void asim_mmad(const asim::Mmad* args, const void* site) {
   }
 }
 
-extern "C" void asim_fixpipe(const asim::Fixpipe* args, const void* site) {
+EXPORT void asim_fixpipe(const asim::Fixpipe* args, const void* site) {
   const asim::Fixpipe& f = *args;
   check_fixpipe(f, site);
   uint64_t config = asim_core->special[int(asim::Special::L0C_NZ)];
@@ -524,36 +495,35 @@ extern "C" void asim_fixpipe(const asim::Fixpipe* args, const void* site) {
           length = std::min(run, columns - column);
           start = uint64_t(r / rows) * f.to_stride + uint64_t(row) * kL0cColumns;
         }
-        asim::ByteMask mask[1];
         uint64_t target = to + start * size;
-        uint8_t* host = f.to_memory == Mem::GM ? reinterpret_cast<uint8_t*>(target) : owner->base[int(Mem::UB)] + target;
+        auto element = [&](uint32_t i) {  // row and column in the tile of the i-th element of the run
+          return std::pair(first_row + row + (f.to_dn ? i : 0), first_column + column + (f.to_dn ? 0 : i));
+        };
+        bool any_undefined = false;
         for (uint32_t i = 0; i < length; ++i) {
-          uint32_t y = first_row + row + (f.to_dn ? i : 0), x = first_column + column + (f.to_dn ? 0 : i);
-          convert(asim_core->base[int(Mem::L0C)] + from + uint64_t(x / kL0cColumns) * f.from_stride * 64 + uint64_t(y) * 64 + x % kL0cColumns * 4,
+          auto [y, x] = element(i);
+          convert(asim_core->base[int(Mem::L0C)] + from + (uint64_t(x / kL0cColumns) * f.from_stride + y) * 64 + x % kL0cColumns * 4,
                   line.data() + size_t(i) * size);
+          any_undefined |= !undefined.empty() && undefined[size_t(y) * f.columns + x];
         }
-        if (site) {
-          uint32_t align = f.to_memory == Mem::UB && r == 0 ? kBlock : 1;
-          if (undefined.empty()) {
-            asim_write(owner, f.to_memory, target, uint64_t(length) * size, Pipe::FIX, align, nullptr, nullptr, site);
-          } else {
-            uint32_t chunk = 256 / size;
-            for (uint32_t i = 0; i < length; i += chunk) {
-              *mask = {};
-              uint32_t n = std::min(chunk, length - i);
-              for (uint32_t j = 0; j < n * size; ++j) {
-                uint32_t e = i + j / size;
-                uint32_t y = first_row + row + (f.to_dn ? e : 0), x = first_column + column + (f.to_dn ? 0 : e);
-                mask->w[j / 64] |= uint64_t(undefined[size_t(y) * f.columns + x]) << (j % 64);
-              }
-              asim_write(owner, f.to_memory, target + uint64_t(i) * size, uint64_t(n) * size, Pipe::FIX, i ? 1 : align, nullptr, mask, site);
+        if (any_undefined) {
+          uint32_t chunk = 256 / size;
+          for (uint32_t i = 0; i < length; i += chunk) {
+            asim::ByteMask mask{};
+            uint32_t n = std::min(chunk, length - i);
+            for (uint32_t byte = 0; byte < n * size; ++byte) {
+              auto [y, x] = element(i + byte / size);
+              mask.w[byte / 64] |= uint64_t(undefined[size_t(y) * f.columns + x]) << (byte % 64);
             }
+            asim_write(owner, f.to_memory, target + uint64_t(i) * size, uint64_t(n) * size, Pipe::FIX, 1, nullptr, &mask, site);
           }
+        } else if (site && f.to_memory == Mem::UB) {
+          asim_write(owner, Mem::UB, target, uint64_t(length) * size, Pipe::FIX, r == 0 ? kBlock : 1, nullptr, nullptr, site);
         }
         if (f.to_memory == Mem::GM) {
-          store_gm(host, line.data(), uint64_t(length) * size);
+          asim_gm_store(target, line.data(), uint64_t(length) * size, Pipe::FIX, site && !any_undefined, site);
         } else {
-          memcpy(host, line.data(), uint64_t(length) * size);
+          memcpy(owner->base[int(Mem::UB)] + target, line.data(), uint64_t(length) * size);
         }
       }
     }

@@ -6,8 +6,8 @@
 //
 // Rules for the author of an intrinsic:
 //  1. Mark it ASIM_FN, so that the call site in the generated source can be found from the machine address of the hook call.
-//  2. Ask for memory with read/peek/write/move/accumulate, then touch it through memcpy of the returned pointer, never by
-//     dereferencing it inline: kernels are compiled with access instrumentation, and an inline dereference counts as scalar code.
+//  2. Ask for memory with read/peek/write/move, then touch it through asim::copy, never by dereferencing the pointer or a small memcpy:
+//     kernels are compiled with access instrumentation, and an inline dereference counts as an access of scalar code.
 //  3. Call count<"name">(pipe, lanes or bytes) once for every instruction executed.
 //  4. What is not supported must not compile (leave it undeclared), or, when only a run-time value decides, call fail().
 #pragma once
@@ -121,6 +121,8 @@ void asim_move_defined(asim::Core* to_owner, asim::Mem to, uint64_t to_at, asim:
 void asim_set_undefined(asim::Core* owner, asim::Mem mem, uint64_t at, uint64_t bytes);
 
 [[noreturn]] void asim_fail(const char* code, const char* message, const void* site);
+// Likewise for two accesses in conflict, the later one first.
+[[noreturn]] void asim_fail_pair(const char* code, const char* message, const void* site, const void* other_site);
 
 // Synchronisation, called by sync.h.
 enum class asim_scope : uint8_t { INTER, SUBBLOCK, BLOCK, INTRA };
@@ -132,6 +134,7 @@ void asim_lock(asim::Pipe pipe, uint32_t id, bool block, const void* site);
 void asim_unlock(asim::Pipe pipe, uint32_t id, bool block, const void* site);
 void asim_barrier(asim::Pipe pipe, const void* site);  // Pipe::COUNT: all pipes
 void asim_order(asim::Pipe later, asim::Pipe earlier);   // what `later` does from now on is ordered after all that `earlier` did so far
+void asim_copy(void* to, const void* from, size_t bytes);  // memcpy out of sight of the instrumentation
 void asim_set_gm_atomic(asim::Atomic op, asim::Type type);
 
 // Fibers, for SIMT threads. A fiber runs fn(arg); when fn returns it switches to the fiber that resumed it last and is finished.
@@ -166,9 +169,17 @@ ASIM_FN void count(Pipe pipe, uint64_t amount) {
   asim_issue(pipe, kind_of<name>, amount);
 }
 
+ASIM_FN void copy(void* to, const void* from, size_t bytes) {
+  if constexpr (ASIM_CHECKS) {
+    asim_copy(to, from, bytes);
+  } else {
+    __builtin_memcpy(to, from, bytes);
+  }
+}
+
 // Repeats a value of `size` bytes over `bytes`.
 ASIM_FN void fill(uint8_t* to, const uint8_t* value, uint32_t size, uint32_t bytes) {
-  for (uint32_t i = 0; i < bytes; i += size) __builtin_memcpy(to + i, value, size);
+  for (uint32_t i = 0; i < bytes; i += size) copy(to + i, value, size);
 }
 
 ASIM_FN uint64_t offset(Mem mem, const volatile void* pointer) {
@@ -181,7 +192,7 @@ ASIM_FN uint8_t* host(Core* owner, Mem mem, uint64_t at) {
 }
 
 // Pointers: GM and UB pointers are host addresses; L1, L0A, L0B, L0C, BT and FB "pointers" are offsets from 0 that only these
-// functions turn into host memory. All functions return the host address to memcpy from or to.
+// functions turn into host memory. All functions return the host address to copy from or to.
 
 // Reads bytes whose values are used.
 ASIM_FN const uint8_t* read(Mem mem, const volatile void* pointer, uint64_t bytes, Pipe pipe, uint32_t align = 1) {
@@ -221,7 +232,7 @@ ASIM_FN void move(Mem to, volatile void* destination, Mem from, const volatile v
   if constexpr (ASIM_CHECKS) {
     const uint8_t* input = asim_read(asim_core, from, from_at, bytes, pipe, from_align, Use::MOVE, ASIM_SITE);
     uint8_t* output = asim_write(to_owner, to, to_at, bytes, pipe, to_align, nullptr, nullptr, ASIM_SITE);
-    memmove(output, input, bytes);
+    asim_copy(output, input, bytes);
     asim_move_defined(to_owner, to, to_at, asim_core, from, from_at, bytes, ASIM_SITE);
   } else {
     if (from == Mem::GM) asim_traffic(from_at, bytes, false);

@@ -65,13 +65,13 @@ ASIM_FN T asc_load_dev(__gm__ T* address) {
   asim_relax();
   asim::count<"ld_dev">(asim::Pipe::S, sizeof(T));
   T value;
-  memcpy(&value, asim_atomic(asim_core, asim::Mem::GM, uint64_t(address), sizeof(T), asim::Pipe::S, ASIM_SITE), sizeof(T));
+  asim::copy(&value, asim_atomic(asim_core, asim::Mem::GM, uint64_t(address), sizeof(T), asim::Pipe::S, ASIM_SITE), sizeof(T));
   return value;
 }
 template <typename T>
 ASIM_FN void asc_store_dev(__gm__ T* address, std::type_identity_t<T> value) {
   asim::count<"st_dev">(asim::Pipe::S, sizeof(T));
-  memcpy(asim_atomic(asim_core, asim::Mem::GM, uint64_t(address), sizeof(T), asim::Pipe::S, ASIM_SITE), &value, sizeof(T));
+  asim::copy(asim_atomic(asim_core, asim::Mem::GM, uint64_t(address), sizeof(T), asim::Pipe::S, ASIM_SITE), &value, sizeof(T));
 }
 
 #define ASIM_SET_ATOMIC(op, OP)                                                                                    \

@@ -107,7 +107,7 @@ struct Small {
     return result;
   }
   constexpr operator float() const {
-    if constexpr (&format == &kBf16) return std::bit_cast<float>(uint32_t(bits) << 16);
+    if constexpr (format.bias == kBf16.bias) return std::bit_cast<float>(uint32_t(bits) << 16);
     return decode(bits, format);
   }
 

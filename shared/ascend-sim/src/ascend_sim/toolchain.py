@@ -1,0 +1,195 @@
+"""Building: the core library, kernel libraries, and the directory that serves as the CANN toolkit."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+INCLUDE = _PACKAGE / "include"
+
+_BASE_FLAGS = (
+    "-std=c++20", "-O2", "-g1", "-fPIC", "-shared", "-march=native", "-fvisibility=hidden", "-fno-gnu-unique",
+    # The device neither contracts nor exploits C++'s undefined behaviour.
+    "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fno-delete-null-pointer-checks",
+)  # fmt: skip
+_KERNEL_FLAGS = (
+    # A code address must identify one source line.
+    "-fno-crossjumping", "-fno-tree-tail-merge", "-fno-optimize-sibling-calls",
+    "-w", "-fmax-errors=20", "-fdiagnostics-color=never",
+)  # fmt: skip
+# Raw loads and stores become calls that the core library implements; the sanitizer's own runtime is not used.
+_CHECK_FLAGS = ("-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-DASIM_CHECKS=1")
+
+
+class CompileError(RuntimeError):
+    """A kernel source does not compile; the message shows the AscendC line and what is not supported."""
+
+
+def cache_dir() -> Path:
+    """The directory of compiled libraries: ASCEND_SIM_CACHE, or ascend-sim in the XDG cache directory."""
+    own = os.environ.get("ASCEND_SIM_CACHE")
+    path = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ascend-sim"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@lru_cache(maxsize=1)
+def compiler() -> str:
+    """The path of g++ (CXX if set)."""
+    name = os.environ.get("CXX", "g++")
+    path = shutil.which(name)
+    if path is None:
+        raise CompileError(f"ascend-sim needs the GNU C++ compiler, version 12 or later: {name!r} is not in PATH")
+    return path
+
+
+@lru_cache(maxsize=1)
+def _compiler_identity() -> str:
+    """Version and the instruction set that -march=native means here; a cache may be shared by machines."""
+    command = [compiler(), "-march=native", "-Q", "--help=target"]
+    target = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    version = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=False).stdout
+    return version + target
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _digest(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:32]
+
+
+@lru_cache(maxsize=8)
+def _headers_digest(directory: Path) -> str:
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return _digest(*(part for path in files for part in (str(path.relative_to(directory)), path.read_bytes())))
+
+
+def run_compiler(command: Sequence[str], directory: Path) -> str:
+    """Run g++ in `directory`; its diagnostics if it fails, else an empty string."""
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    result = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, env=environment)
+    return "" if result.returncode == 0 else result.stderr or f"{command[0]} failed with exit code {result.returncode}"
+
+
+def build(sources: Sequence[Path], name: str, flags: Sequence[str] = (), headers: Sequence[Path] = ()) -> Path:
+    """Build a shared library from C++ sources once and return its path; safe among concurrent builders. `headers`: those the sources
+    include, so that a change of them builds anew."""
+    key = _digest(_compiler_identity(), *flags, *(path.read_bytes() for path in (*sources, *headers)))
+    directory = cache_dir() / f"{name}-{key}"
+    library = directory / f"lib{name}.so"
+    if library.exists():
+        return library
+    with _locked(cache_dir() / f"{name}-{key}.lock"):
+        if library.exists():
+            return library
+        with _building(directory) as work:
+            command = [compiler(), *_BASE_FLAGS, "-Wall", f"-I{INCLUDE}", f"-Wl,-soname,{library}"]
+            error = run_compiler([*command, *map(str, sources), *flags, "-o", library.name], work)
+            if error:
+                raise CompileError(f"building {name} failed:\n{error}")
+    return library
+
+
+@contextlib.contextmanager
+def _building(directory: Path) -> Iterator[Path]:
+    """A scratch directory that becomes `directory` when the block ends without an exception."""
+    work = Path(tempfile.mkdtemp(prefix=".build-", dir=directory.parent))
+    try:
+        yield work
+        os.rename(work, directory)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def core_library() -> Path:
+    """The simulator's core library: cores, checks, counters."""
+    return build(sorted((_PACKAGE / "native").glob("*.cpp")), "asim", ["-O3", "-ldl"])
+
+
+def template_dir() -> Path | None:
+    """The directory to include TileLang's templates from, or None without TileLang (found without importing it)."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("tilelang")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0]) / "src"
+
+
+def compile_kernels(source: str, *, checks: bool = True, includes: Sequence[str] = ()) -> Path:
+    """Compile AscendC source to a kernel library, cached, and return its path. Raises CompileError."""
+    from ascend_sim.translate import explain, translate
+
+    if not includes:
+        templates = template_dir()
+        includes = [str(templates)] if templates else []
+    core = core_library()
+    templates_digest = [_headers_digest(Path(path) / "tl_templates" / "ascend") for path in includes if Path(path).is_dir()]
+    key = _digest(_compiler_identity(), str(core), _headers_digest(INCLUDE), *templates_digest, str(checks), source)
+    directory = cache_dir() / f"kernel-{key}"
+    library = directory / "kernel.so"
+    if library.exists():
+        return library
+    with _locked(cache_dir() / f"kernel-{key}.lock"):
+        if library.exists():
+            return library
+        with _building(directory) as work:
+            (work / "kernel.asc").write_text(source)
+            text = f'#line 1 "{directory}/kernel.asc"\n' + translate(source)
+            (work / "kernel.cpp").write_text('#include "asim/kernel.h"\n' + text)
+            flags = [*_BASE_FLAGS, *_KERNEL_FLAGS, *(_CHECK_FLAGS if checks else ("-DASIM_CHECKS=0",))]
+            # Objects are linked separately: linking with -fsanitize would pull in the sanitizer's runtime.
+            paths = [f"-I{INCLUDE}", *(f"-I{path}" for path in includes)]
+            error = run_compiler([compiler(), *(f for f in flags if f != "-shared"), *paths, "-c", "kernel.cpp", "-o", "kernel.o"], work)
+            if not error:
+                link = [compiler(), "-shared", "kernel.o", str(core), f"-Wl,-rpath,{core.parent}", "-Wl,-z,defs", "-lm", "-o", "kernel.so"]
+                error = run_compiler(link, work)
+            if error:
+                raise CompileError(explain(error, source))
+            (work / "kernel.o").unlink()
+    return library
+
+
+def toolkit() -> Path:
+    """The directory that serves as the CANN toolkit (ASCEND_HOME_PATH), created if need be."""
+    directory = cache_dir() / f"toolkit-{_digest(sys.executable, str(_PACKAGE))}"
+    if directory.exists():
+        return directory
+    with _locked(cache_dir() / "toolkit.lock"):
+        if directory.exists():
+            return directory
+        with _building(directory) as work:
+            for name in ("bin", "runtime", "compiler", "opp", "lib64"):
+                (work / name).mkdir()
+            for name, module in (("bisheng", "driver"), ("ld.lld", "linker")):
+                tool = work / "bin" / name
+                code = f"import sys; sys.path.insert(0, {str(_PACKAGE.parent)!r}); from ascend_sim.driver import {module}; sys.exit({module}(sys.argv[1:]))"
+                tool.write_text(f'#!/bin/sh\nexec {_shell_quote(sys.executable)} -S -c "{code}" "$@"\n'.replace("-S ", ""))
+                tool.chmod(0o755)
+    return directory
+
+
+def _shell_quote(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
