@@ -1,6 +1,6 @@
 // The matrix unit (see asim/cube.h). Every function checks its accesses through the core library and then moves bytes.
 // `site`, the code address for reports, is null in kernels compiled without checks.
-#include "asim/cube.h"
+#include "asim/cube_native.h"
 
 #include <algorithm>
 #include <utility>

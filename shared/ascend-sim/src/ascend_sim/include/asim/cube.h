@@ -4,83 +4,11 @@
 // of fractals one after the other; L0B holds the transposed matrix in the same way.
 #pragma once
 
-#include "asim/core.h"
-#include "asim/types.h"
+#include "asim/keywords.h"
+#include "asim/cube_native.h"
+#include "asim/dma.h"
 
-namespace asim {
-
-enum class CubeType : uint8_t { F32, F16, BF16, S32, S8, E4M3, E5M2, E2M1X2 };
-
-template <typename T>
-struct CubeTypeOf;  // undefined: the matrix unit does not know the type
-template <> struct CubeTypeOf<float> { static constexpr CubeType value = CubeType::F32; };
-template <> struct CubeTypeOf<half> { static constexpr CubeType value = CubeType::F16; };
-template <> struct CubeTypeOf<bfloat16_t> { static constexpr CubeType value = CubeType::BF16; };
-template <> struct CubeTypeOf<int32_t> { static constexpr CubeType value = CubeType::S32; };
-template <> struct CubeTypeOf<int8_t> { static constexpr CubeType value = CubeType::S8; };
-template <> struct CubeTypeOf<float8_e4m3_t> { static constexpr CubeType value = CubeType::E4M3; };
-template <> struct CubeTypeOf<float8_e5m2_t> { static constexpr CubeType value = CubeType::E5M2; };
-template <> struct CubeTypeOf<float4_e2m1x2_t> { static constexpr CubeType value = CubeType::E2M1X2; };
-
-struct LoadNz {
-  uint64_t to;          // L1
-  uint64_t from;        // GM
-  uint32_t element;     // bytes
-  bool transpose;       // rows of the result are columns in GM
-  uint64_t stride;      // bytes between rows (columns if transposed) in GM
-  uint64_t matrix_stride;
-  uint32_t rows, columns;
-};
-
-struct LoadL0 {
-  Mem to_memory;
-  uint64_t to, from;
-  uint32_t element;     // bytes; 0 for 4-bit elements
-  bool transpose;
-  uint32_t row, column;           // first fractal
-  uint32_t rows, columns;         // fractals
-  int32_t from_stride, to_stride; // fractals between columns of fractals
-};
-
-struct LoadScale {
-  Mem to_memory;
-  uint64_t to, from;
-  uint32_t x, y, x_steps, y_steps, from_stride, to_stride;
-};
-
-struct Mmad {
-  uint64_t c, a, b;
-  CubeType c_type, a_type, b_type;
-  uint32_t m, k, n;
-  uint32_t unit_flag;
-  bool gemv, bias, clear, scaled;
-};
-
-struct Fixpipe {
-  Mem to_memory;
-  uint64_t to;          // an address, for UB too
-  uint64_t from;
-  CubeType to_type, from_type;
-  uint32_t columns, rows;
-  uint32_t to_stride, from_stride;
-  uint32_t dual, sub_block;
-  uint32_t unit_flag, quant, relu, clip_relu;
-  bool split, to_nd, to_dn;
-};
-
-}  // namespace asim
-
-// The code address for reports; null tells the functions below not to check.
 #define ASIM_CHECKED_SITE (ASIM_CHECKS ? ASIM_SITE : nullptr)
-
-extern "C" {
-void asim_load_nz(const asim::LoadNz* args, const void* site);
-void asim_fill_l1(uint64_t to, uint32_t word, uint64_t repeats, uint64_t blocks, uint64_t gap, const void* site);
-void asim_load_l0(const asim::LoadL0* args, const void* site);
-void asim_load_scale(const asim::LoadScale* args, const void* site);
-void asim_mmad(const asim::Mmad* args, const void* site);
-void asim_fixpipe(const asim::Fixpipe* args, const void* site);
-}
 
 // GM to L1.
 
@@ -91,7 +19,7 @@ ASIM_FN void asc_set_gm2l1_nz_para(uint16_t matrices, uint16_t row_stride, uint1
 }
 
 template <typename T>
-ASIM_FN void asc_copy_gm2l1_nd2nz(T* to, const T* from, uint64_t stride, uint8_t, uint16_t n, uint32_t d, uint64_t matrix_stride,
+ASIM_FN void asc_copy_gm2l1_nd2nz(T* to, const T* from, uint64_t stride, asc_load_l2_cache_mode, uint16_t n, uint32_t d, uint64_t matrix_stride,
                                   bool small_c0) {
   static_assert(sizeof(T) <= 4, "asc_copy_gm2l1_nd2nz: 8-, 16- or 32-bit elements");
   asim::count<"asc_copy_gm2l1_nd2nz">(asim::Pipe::MTE2, uint64_t(n) * d * sizeof(T));
@@ -100,7 +28,7 @@ ASIM_FN void asc_copy_gm2l1_nd2nz(T* to, const T* from, uint64_t stride, uint8_t
   asim_load_nz(&args, ASIM_CHECKED_SITE);
 }
 template <typename T>
-ASIM_FN void asc_copy_gm2l1_dn2nz(T* to, const T* from, uint64_t stride, uint8_t, uint16_t n, uint32_t d, uint64_t matrix_stride,
+ASIM_FN void asc_copy_gm2l1_dn2nz(T* to, const T* from, uint64_t stride, asc_load_l2_cache_mode, uint16_t n, uint32_t d, uint64_t matrix_stride,
                                   bool small_c0) {
   static_assert(sizeof(T) <= 4, "asc_copy_gm2l1_dn2nz: 8-, 16- or 32-bit elements");
   asim::count<"asc_copy_gm2l1_dn2nz">(asim::Pipe::MTE2, uint64_t(n) * d * sizeof(T));
@@ -197,8 +125,8 @@ ASIM_FN void asc_set_l0c_copy_nz_para(uint16_t matrices, uint16_t from_stride, u
   asim::set_special(asim::Special::L0C_NZ, matrices | uint64_t(from_stride) << 16 | uint64_t(to_stride) << 32);
 }
 
-template <typename T, typename C, typename L2>
-ASIM_FN void asc_copy_l0c2gm(T* to, C* from, uint16_t n, uint16_t m, uint32_t to_stride, uint16_t from_stride, L2,
+template <typename T, typename C>
+ASIM_FN void asc_copy_l0c2gm(T* to, C* from, uint16_t n, uint16_t m, uint32_t to_stride, uint16_t from_stride, asc_store_l2_cache_mode,
                              asc_unit_flag_mode unit_flag, asc_quant_mode quant, asc_relu_pre_mode relu, bool split, bool nz2nd,
                              bool nz2dn, uint8_t clip_relu) {
   asim::count<"asc_copy_l0c2gm">(asim::Pipe::FIX, uint64_t(n) * m * sizeof(T));
