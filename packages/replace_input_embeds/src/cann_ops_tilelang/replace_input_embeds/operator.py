@@ -28,8 +28,8 @@ def check_values(input_embeds: Tensor, image_embeds: Tensor, image_starts: Tenso
         first, last = bounds[image], bounds[image + 1]
         if not first <= last <= num_rows:
             raise ValueError(
-                f"replace_input_embeds: cu_image_tokens must not decrease nor pass the {num_rows} rows of image_embeds, "
-                f"got {first} to {last} for image {image}"
+                f"replace_input_embeds: cu_image_tokens must not decrease nor pass the {num_rows} rows of image_embeds"
+                f", got {first} to {last} for image {image}"
             )
         if not 0 <= start <= num_tokens - (last - first):
             raise ValueError(

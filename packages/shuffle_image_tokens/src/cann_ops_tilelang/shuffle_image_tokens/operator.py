@@ -28,8 +28,8 @@ def check_values(input_embeds: Tensor, image_starts: Tensor, cu_image_tokens: Te
             )
         if n % groups:
             raise ValueError(
-                f"shuffle_image_tokens: groups must divide the tokens of every image, got {groups} for the {n} tokens of "
-                f"image {image}"
+                f"shuffle_image_tokens: groups must divide the tokens of every image, got {groups} for image {image} "
+                f"of {n} tokens"
             )
         if not 0 <= start <= num_tokens - n:
             raise ValueError(
@@ -98,8 +98,8 @@ def shuffle_image_tokens(input_embeds: Tensor, image_starts: Tensor, cu_image_to
 
     Raises:
         TypeError: an argument is not a tensor, has another dtype, or groups is not an int.
-        ValueError: rank, shape, device, layout, aliasing or groups is not as stated; on CPU also a value in image_starts
-            or cu_image_tokens, naming the image. Nothing has been written.
+        ValueError: rank, shape, device, layout, aliasing or groups is not as stated; on CPU also a value in
+            image_starts or cu_image_tokens, naming the image. Nothing has been written.
 
     The shuffle of X. Zhang et al., "ShuffleNet", https://arxiv.org/abs/1707.01083, as
     ``torch.nn.functional.channel_shuffle`` does it.
