@@ -19,6 +19,7 @@ using asim::Pipe;
 
 constexpr uint32_t kWarp = 32;
 constexpr uint32_t kMaxThreads = 2048;
+constexpr Pipe kCounted = Pipe::S;  // counts an instruction of a thread without time on the region's pipe
 
 void fail_at(const void* site, const char* code, const char* format, ...) __attribute__((noreturn, format(printf, 3, 4)));
 void fail_at(const void* site, const char* code, const char* format, ...) {
@@ -184,9 +185,7 @@ void check_race(uint64_t address, uint32_t bytes, bool write, bool atomic, const
 // Receives the plain loads and stores of SIMT threads.
 void on_access(void*, uintptr_t address, uint32_t bytes, bool write, const void* site) {
   static const int load = asim_kind("simt_ld"), store = asim_kind("simt_st");
-  int kind = write ? store : load;
-  asim_core->counts[kind] += 1;
-  asim_core->amounts[kind] += bytes;
+  asim_issue(kCounted, write ? store : load, bytes);
   uint64_t at = address - reinterpret_cast<uint64_t>(asim_core->base[int(Mem::UB)]);
   bool ub = at < asim::kMemBytes[int(Mem::UB)];
   if (ub && at + bytes > asim::kUbUsableSimt) {
@@ -330,14 +329,14 @@ EXPORT void asim_simt_run(const asim::Index3* size, void (*body)(void*), void* a
 EXPORT void asim_simt_barrier(const void* where, const void* site) {
   if (!asim_core->simt_context) fail_at(site, "argument", "asc_syncthreads outside of a SIMT function");
   static const int kind = asim_kind("simt_barrier");
-  asim_core->counts[kind] += 1;
+  asim_issue(kCounted, kind, 1);
   suspend(Wait::BARRIER, 0, where, site);
 }
 
 EXPORT uint32_t asim_warp_gather(uint64_t value, const uint64_t** values, const void* where, const void* site) {
   if (!asim_core->simt_context) fail_at(site, "argument", "a warp function outside of a SIMT function");
   static const int kind = asim_kind("simt_warp");
-  asim_core->counts[kind] += 1;
+  asim_issue(kCounted, kind, 1);
   suspend(Wait::WARP, value, where, site);
   const Warp& warp = region->warps[region->warp];
   *values = warp.values;
@@ -355,8 +354,7 @@ EXPORT uint32_t asim_lane() { return region->current % kWarp; }
 
 EXPORT uint8_t* asim_simt_atomic(uint64_t address, uint32_t bytes, bool checks, const void* site) {
   static const int kind = asim_kind("simt_atomic");
-  asim_core->counts[kind] += 1;
-  asim_core->amounts[kind] += bytes;
+  asim_issue(kCounted, kind, bytes);
   uint64_t at = address - reinterpret_cast<uint64_t>(asim_core->base[int(Mem::UB)]);
   bool ub = at < asim::kMemBytes[int(Mem::UB)];
   if (checks) {

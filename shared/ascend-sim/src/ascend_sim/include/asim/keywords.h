@@ -31,3 +31,5 @@
 
 #define ASC_IS_AIC (asim_core->is_cube)
 #define ASC_IS_AIV (!asim_core->is_cube)
+
+namespace AscendC {}  // templates say `using namespace AscendC`

@@ -47,6 +47,12 @@ ASIM_VECTOR_BITS(ulong)
 #undef ASIM_VECTOR
 #undef ASIM_VECTOR_BITS
 
+// What generated code carries a pair of 16-bit values in.
+struct uint1 {
+  uint32_t x;
+};
+ASIM_FN constexpr uint1 make_uint1(uint32_t x) { return {x}; }
+
 // `long` and `long long` are one type here, as everything 64-bit is int64_t in generated code.
 using longlong2 = long2;
 using longlong4 = long4;
