@@ -4,6 +4,6 @@
 #include "asim/keywords.h"
 #include "asim/simd_register.h"
 #include "asim/simd_mask.h"
-#include "asim/simd_memory.h"
 #include "asim/simd_compute.h"
+#include "asim/simd_memory.h"
 #include "asim/simd_convert.h"

@@ -1,7 +1,7 @@
 // Loads and stores between UB and vector registers, gather and scatter.
 #pragma once
 
-#include "asim/simd_mask.h"
+#include "asim/simd_compute.h"
 
 // These need the loop counters of the hardware's loops, which no call on the host can see.
 struct addr_reg;
@@ -363,6 +363,18 @@ template <asim::LoadableTo32 T>
 ASIM_FN void asc_storealign_1st_postupdate(__ubuf__ T*& destination, const asim::Vec<T>& source, int32_t offset) {
   asc_storealign_1st(destination, source);
   destination += offset;
+}
+
+// Two registers, element by element in turn.
+template <asim::LoadableTo32 T>
+ASIM_FN void asc_storealign_intlv(__ubuf__ T* destination, const asim::Vec<T>& source0, const asim::Vec<T>& source1, int32_t offset = 0) {
+  asim::count<"vstx2">(asim::Pipe::V, 2 * asim::Vec<T>::lanes);
+  constexpr int lanes = asim::Vec<T>::lanes;
+  const asim::Vec<T> low = asim::rearrange(source0, source1, [](int i) { return i / 2 + i % 2 * lanes; });
+  const asim::Vec<T> high = asim::rearrange(source0, source1, [](int i) { return lanes / 2 + i / 2 + i % 2 * lanes; });
+  const vector_bool all = asim::all_lanes<T>();
+  asim::store<sizeof(T)>(destination + offset, low, all);
+  asim::store<sizeof(T)>(destination + offset + lanes, high, all);
 }
 
 template <asim::LoadableTo32 T>
