@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -119,6 +119,18 @@ def _building(directory: Path) -> Iterator[Path]:
         os.rename(work, directory)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def build_once(name: str, inputs: Sequence[str | bytes], make: Callable[[Path], None]) -> Path:
+    """The directory that `make` fills from `inputs`, made once and cached; safe among concurrent builders."""
+    directory = cache_dir() / f"{name}-{_digest(_compiler_identity(), *inputs)}"
+    if directory.exists():
+        return directory
+    with _locked(directory.with_suffix(".lock")):
+        if not directory.exists():
+            with _building(directory) as work:
+                make(work)
+    return directory
 
 
 def core_library() -> Path:

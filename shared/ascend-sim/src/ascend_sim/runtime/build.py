@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ascend_sim import toolchain
+
 HERE = Path(__file__).parent
 TABLE = HERE / "aclnn.table"
 
@@ -76,3 +78,50 @@ def generate(table: str) -> str:
         lines += ["    };", "  });", "}"]
         lines.append(f"int {name}(void*, uint64_t, aclOpExecutor* executor, aclrtStream stream) {{ return execute(executor, stream); }}")
     return "\n".join([*lines, "}", ""])
+
+
+# One library under all the names: the loader takes equal files for one.
+ALIASES = ("libacl_op_compiler", "libacl_tdt_channel", "libatb", "libge_runner", "libgraph", "libhccl")
+FLAGS = ("-std=c++20", "-fPIC", "-w")
+RUNTIME_SOURCES = ("acl.cpp", "graph.cpp", "hazard.cpp", "launch.cpp", "memory.cpp", "stream.cpp", "unsupported.cpp")
+
+
+def build_libraries(torch: Path, torch_npu: Path) -> Path:
+    """Builds the libraries against the headers of the two packages; the directory that holds them."""
+    versions = [str(torch), str(torch_npu), (torch / "version.py").read_bytes(), (torch_npu / "version.py").read_bytes()]
+    headers = [f"-I{torch_npu}/include", f"-I{toolchain.INCLUDE}"]
+    core = toolchain.core_library()
+
+    def build_opapi(work: Path) -> None:
+        # The runtime itself is found when libopapi is loaded; here only its name matters.
+        run(work, "-shared", "-x", "c++", "/dev/null", "-o", "libascendcl.so")
+        (work / "aclnn.cpp").write_text(generate(TABLE.read_text()))
+        includes = [*headers, f"-I{HERE}", f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include"]
+        # Bodies only call into libtorch, so optimising them would only cost time.
+        for source, target in ((HERE / "opapi.cpp", "opapi.o"), (work / "aclnn.cpp", "aclnn.o")):
+            run(work, *FLAGS, "-O0", *includes, "-c", str(source), "-o", target)
+        libraries = ["-L.", "-lascendcl", f"-L{torch}/lib", "-ltorch_cpu", "-lc10", f"-L{torch_npu}/lib", "-ltorch_npu"]
+        run(work, "-shared", "opapi.o", "aclnn.o", "-Wl,--no-as-needed", *libraries, "-Wl,--allow-shlib-undefined", "-o", "libopapi.so")
+        for scratch in ("libascendcl.so", "opapi.o", "aclnn.o"):
+            (work / scratch).unlink()
+
+    opapi = toolchain.build_once("opapi", [*versions, *contents("opapi.cpp", "opapi.h", "device.h", "aclnn.table", "build.py")], build_opapi)
+
+    def build_runtime(work: Path) -> None:
+        sources = [str(HERE / name) for name in RUNTIME_SOURCES]
+        run(work, *FLAGS, "-O2", "-shared", *headers, *sources, str(core), f"-Wl,-rpath,{core.parent}", "-ldl", "-o", "libascendcl.so")
+        for alias in ALIASES:
+            (work / f"{alias}.so").symlink_to("libascendcl.so")
+        (work / "libopapi.so").symlink_to(opapi / "libopapi.so")
+
+    return toolchain.build_once("runtime", [*versions, str(core), str(opapi), *contents("device.h", *RUNTIME_SOURCES)], build_runtime)
+
+
+def contents(*names: str) -> list[bytes]:
+    return [(HERE / name).read_bytes() for name in names]
+
+
+def run(work: Path, *arguments: str) -> None:
+    error = toolchain.run_compiler([toolchain.compiler(), *arguments], work)
+    if error:
+        raise toolchain.CompileError(f"building the runtime failed:\n{error}")
