@@ -83,6 +83,7 @@ def translate(source: str) -> str:
 
     text = _KERNEL.sub(declare, source)
     text = _UB_ADDRESS.sub(lambda m: f"((__ubuf__ {m['type']} *)(asim_ub + {m['offset']}))", text)
+    text = re.sub(r"\bTILELANG_CHECK_LAST_ERROR\(", "ASIM_CHECK_LAST_ERROR(", text)
     output, position = "", 0
     for match in _LAUNCH.finditer(text):
         name = match["name"]

@@ -295,6 +295,8 @@ struct Argument {
   std::string name;
   uint64_t address = 0;
   uint64_t read = 0, written = 0;
+  // The addresses that were read ([0]) and written ([1]) lie in [begin, end).
+  uint64_t begin[2] = {~0ull, ~0ull}, end[2] = {0, 0};
 };
 
 struct Done {  // counts of a finished core
@@ -338,6 +340,7 @@ std::string last_error, last_trace;
 bool checks_enabled = true;
 bool record_timeline = false;
 asim_launch_hook launch_hook = nullptr;
+void (*load_hook)() = nullptr;
 sigjmp_buf scheduler_jump;
 volatile sig_atomic_t running = 0, stop_requested = 0;
 uint8_t* arena = nullptr;  // all on-chip memory and core state, so that accesses to it can be told from global memory
@@ -665,6 +668,8 @@ EXPORT void asim_traffic(uint64_t address, uint64_t bytes, bool write) {
     run->last_tensor = --i;
   }
   (write ? tensors[i].written : tensors[i].read) += bytes;
+  tensors[i].begin[write] = std::min(tensors[i].begin[write], address);
+  tensors[i].end[write] = std::max(tensors[i].end[write], address + bytes);
 }
 
 EXPORT uint8_t* asim_read(Core* owner_core, Mem mem, uint64_t at, uint64_t bytes, Pipe pipe, uint32_t align, Use use, const void* site) {
@@ -1578,7 +1583,7 @@ EXPORT int asim_run(const asim_kernel* kernel, uint32_t blocks, const void* argu
     if (kernel->is_pointer[i]) {
       uint64_t address;
       memcpy(&address, static_cast<const uint8_t*>(arguments) + kernel->offsets[i], 8);
-      run->tensors.push_back({std::string(name, length), address, 0, 0});
+      run->tensors.push_back({std::string(name, length), address});
     }
     name += length + (name[length] == ',');
   }
@@ -1626,11 +1631,25 @@ EXPORT int asim_run(const asim_kernel* kernel, uint32_t blocks, const void* argu
 }
 
 EXPORT int asim_launch(const asim_kernel* kernel, uint32_t blocks, void* stream, const void* arguments, size_t bytes) {
-  return launch_hook ? launch_hook(kernel, blocks, stream, arguments, bytes) : asim_run(kernel, blocks, arguments, bytes);
+  if (!launch_hook) return asim_run(kernel, blocks, arguments, bytes);
+  last_error.clear();  // the hook may run something else, or nothing yet
+  return launch_hook(kernel, blocks, stream, arguments, bytes);
 }
 
 EXPORT void asim_set_launch_hook(asim_launch_hook hook) { launch_hook = hook; }
 
+EXPORT void asim_set_load_hook(void (*hook)()) { load_hook = hook; }
+EXPORT void asim_library_loaded() {
+  if (load_hook) load_hook();
+}
+
+EXPORT void asim_global_accesses(void (*visit)(void*, uint64_t, uint64_t, bool), void* context) {
+  for (const Argument& tensor : run->tensors)
+    for (int write = 0; write < 2; ++write)
+      if (tensor.begin[write] < tensor.end[write]) visit(context, tensor.begin[write], tensor.end[write], write);
+}
+
+EXPORT void asim_set_error(const char* report) { last_error = report; }
 EXPORT const char* asim_error() { return last_error.c_str(); }
 EXPORT int asim_last_error() { return last_error.empty() ? 0 : 507015; }  // ACL_ERROR_RT_AICORE_EXCEPTION
 

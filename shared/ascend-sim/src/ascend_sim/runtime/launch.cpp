@@ -10,14 +10,6 @@
 #include "asim/launch.h"
 #include "device.h"
 
-// Of the core library where it has them.
-extern "C" {
-__attribute__((weak)) void asim_global_accesses(void (*visit)(void*, const void*, size_t, int), void* context);
-__attribute__((weak)) const char* asim_error_text();
-__attribute__((weak)) void asim_set_error(const char* text);
-__attribute__((weak)) void asim_set_load_hook(int (*hook)(const char* path));
-}
-
 using namespace asim;
 
 namespace {
@@ -39,8 +31,31 @@ std::vector<std::string> parameter_names(const asim_kernel& kernel) {
     return names;
 }
 
-std::string report_of_last_run() {
-    return asim_error_text ? asim_error_text() : asim_error();
+// A report as lines: JSON without its quotes and outer braces, a line for every member at the top.
+std::string readable(const std::string& json) {
+    std::string text;
+    int depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < json.size(); ++i) {
+        const char c = json[i];
+        if (quoted && c == '\\' && i + 1 < json.size()) {
+            const char escaped = json[++i];
+            text += escaped == 'n' ? '\n' : escaped == 't' ? '\t' : escaped;
+        } else if (c == '"') {
+            quoted = !quoted;
+        } else if (quoted) {
+            text += c;
+        } else if (c == '{' || c == '[') {
+            if (depth++ > 0) text += "(";
+        } else if (c == '}' || c == ']') {
+            if (--depth > 0) text += ")";
+        } else if (c == ',' && depth == 1) {
+            text += "\n ";
+        } else {
+            text += c;
+        }
+    }
+    return text;
 }
 
 void run_kernel(Task& task, const asim_kernel& kernel, uint32_t blocks, const std::vector<char>& arguments,
@@ -55,12 +70,10 @@ void run_kernel(Task& task, const asim_kernel& kernel, uint32_t blocks, const st
     const int status = asim_run(&kernel, blocks, arguments.data(), arguments.size());
     for (const Argument& tensor : tensors) asim_memory_remove(reinterpret_cast<void*>(tensor.allocation.begin));
     asim_memory_remove(&nothing);
-    if (status != 0) throw Error(ACL_ERROR_RT_VECTOR_CORE_EXCEPTION, report_of_last_run());
-    if (!asim_global_accesses) return;
+    if (status != 0) throw Error(ACL_ERROR_RT_VECTOR_CORE_EXCEPTION, "a check failed\n  " + readable(asim_error()));
     asim_global_accesses(
-        [](void* context, const void* begin, size_t bytes, int write) {
-            const auto address = reinterpret_cast<uintptr_t>(begin);
-            static_cast<Task*>(context)->accesses.push_back({address, address + bytes, write != 0});
+        [](void* context, uint64_t begin, uint64_t end, bool write) {
+            static_cast<Task*>(context)->accesses.push_back({begin, end, write});
         },
         &task);
 }
@@ -94,19 +107,18 @@ void launch(const asim_kernel* kernel, uint32_t blocks, void* stream, const void
 
 int launch_hook(const asim_kernel* kernel, uint32_t blocks, void* stream, const void* arguments, size_t bytes) {
     const int status = guarded(kernel->name, [&] { launch(kernel, blocks, stream, arguments, bytes); });
-    if (status != 0 && asim_set_error) asim_set_error(peek_message().c_str());
+    if (status != 0) asim_set_error(peek_message().c_str());
     return status;
 }
 
-int load_hook(const char* path) {
-    return guarded("loading a kernel library", [&] { refuse_while_capturing(std::string("loading the kernel library ") + path); });
+void load_hook() {
+    guarded("loading a kernel library", [] { refuse_while_capturing("loading a kernel library"); });
 }
 
 __attribute__((constructor)) void install() {
     asim_set_launch_hook(launch_hook);
-    if (asim_set_load_hook) asim_set_load_hook(load_hook);
+    asim_set_load_hook(load_hook);
 }
-
 
 }  // namespace
 

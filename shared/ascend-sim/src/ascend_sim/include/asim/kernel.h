@@ -1,6 +1,7 @@
 // What the compiler driver adds to generated source: descriptors and launches.
 #pragma once
 
+#include <cstdio>
 #include <utility>
 
 #include "asim/core.h"
@@ -67,6 +68,17 @@ inline void launch(const asim_kernel& kernel, uint32_t blocks, void* stream, Arg
 }
 
 }  // namespace asim
+
+__attribute__((constructor)) static void asim_announce_library() { asim_library_loaded(); }
+
+// In place of TileLang's TILELANG_CHECK_LAST_ERROR, which knows a number only.
+#define ASIM_CHECK_LAST_ERROR(kernel_name)                                        \
+  do {                                                                            \
+    if (asim_last_error() != 0) {                                                 \
+      snprintf(error_buf, ERROR_BUF_SIZE, "%s: %s", kernel_name, asim_error());   \
+      return -1;                                                                  \
+    }                                                                             \
+  } while (0)
 
 #define ASIM_KERNEL(name, cubes, vectors, simt, parameters)                                                                \
   extern "C" __attribute__((visibility("default"), used)) const asim_kernel asim_kernel_##name = {                         \

@@ -30,8 +30,14 @@ int asim_run(const asim_kernel* kernel, uint32_t blocks, const void* arguments, 
 using asim_launch_hook = int (*)(const asim_kernel*, uint32_t blocks, void* stream, const void* arguments, size_t bytes);
 void asim_set_launch_hook(asim_launch_hook hook);
 
-// The report of the last failed run in this process (JSON), or "".
+// The report of the last failed run in this process (JSON), or "". A hook that fails sets its own.
 const char* asim_error();
+void asim_set_error(const char* report);
+// Called when a kernel library is loaded.
+void asim_set_load_hook(void (*hook)());
+void asim_library_loaded();
+// For every tensor argument of the last run, the range of addresses read and the one written.
+void asim_global_accesses(void (*visit)(void* context, uint64_t begin, uint64_t end, bool write), void* context);
 // Counts of the last run (JSON).
 const char* asim_trace();
 // Device allocations; kernels may touch registered global memory only (no check while nothing is registered).
