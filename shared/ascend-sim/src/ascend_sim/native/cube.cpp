@@ -361,7 +361,7 @@ EXPORT void asim_mmad(const asim::Mmad* args, const void* site) {
   // What the unit multiplies is whole fractals; what the arguments ask for is less at the edges.
   uint32_t c0 = p.a_type == CubeType::E2M1X2 ? 64 : kBlock / type_bytes(p.a_type);
   bool gemv = p.gemv && p.m == 1;
-  static const int issued = asim_kind("mmad"), useful = asim_kind("mmad_useful");
+  static const int issued = asim_kind("mmad"), useful = asim_kind("useful_multiply_adds");
   asim_issue(Pipe::M, issued, uint64_t(gemv ? 1 : align_up(p.m, kRows)) * align_up(p.k, c0) * align_up(p.n, kRows));
   asim_issue(Pipe::S, useful, uint64_t(p.m) * p.k * p.n);  // a count without time
 

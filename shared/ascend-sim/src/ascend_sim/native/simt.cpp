@@ -346,7 +346,7 @@ EXPORT uint32_t asim_warp_gather(uint64_t value, const uint64_t** values, const 
 EXPORT uint64_t asim_warp_shuffle(uint64_t value, uint32_t lane, const void* where, const void* site) {
   const uint64_t* values;
   uint32_t mask = asim_warp_gather(value, &values, where, site);
-  if (!(mask >> lane & 1)) fail_at(site, "uninitialized", "asc_shfl: lane %u, from which thread %u reads, is not active", lane, region->current);
+  if (!(mask >> lane & 1)) fail_at(site, "uninitialised", "asc_shfl: lane %u, from which thread %u reads, is not active", lane, region->current);
   return values[lane];
 }
 

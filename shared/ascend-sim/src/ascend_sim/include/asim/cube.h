@@ -22,7 +22,7 @@ template <typename T>
 ASIM_FN void asc_copy_gm2l1_nd2nz(T* to, const T* from, uint64_t stride, asc_load_l2_cache_mode, uint16_t n, uint32_t d, uint64_t matrix_stride,
                                   bool small_c0) {
   static_assert(sizeof(T) <= 4, "asc_copy_gm2l1_nd2nz: 8-, 16- or 32-bit elements");
-  asim::count<"asc_copy_gm2l1_nd2nz">(asim::Pipe::MTE2, uint64_t(n) * d * sizeof(T));
+  asim::count<"copy_gm2l1_nd2nz">(asim::Pipe::MTE2, uint64_t(n) * d * sizeof(T));
   if (small_c0) asim::fail("unsupported", "asc_copy_gm2l1_nd2nz with smallc0_en");
   asim::LoadNz args{uint64_t(to), uint64_t(from), sizeof(T), false, stride, matrix_stride, n, d};
   asim_load_nz(&args, ASIM_CHECKED_SITE);
@@ -31,7 +31,7 @@ template <typename T>
 ASIM_FN void asc_copy_gm2l1_dn2nz(T* to, const T* from, uint64_t stride, asc_load_l2_cache_mode, uint16_t n, uint32_t d, uint64_t matrix_stride,
                                   bool small_c0) {
   static_assert(sizeof(T) <= 4, "asc_copy_gm2l1_dn2nz: 8-, 16- or 32-bit elements");
-  asim::count<"asc_copy_gm2l1_dn2nz">(asim::Pipe::MTE2, uint64_t(n) * d * sizeof(T));
+  asim::count<"copy_gm2l1_dn2nz">(asim::Pipe::MTE2, uint64_t(n) * d * sizeof(T));
   if (small_c0) asim::fail("unsupported", "asc_copy_gm2l1_dn2nz with smallc0_en");
   asim::LoadNz args{uint64_t(to), uint64_t(from), sizeof(T), true, stride, matrix_stride, n, d};
   asim_load_nz(&args, ASIM_CHECKED_SITE);
@@ -43,7 +43,7 @@ struct asc_fill_value_config {
   uint64_t dst_gap;
 };
 ASIM_FN void asc_fill_l1(uint32_t* to, uint32_t value, const asc_fill_value_config& config) {
-  asim::count<"asc_fill_l1">(asim::Pipe::MTE2, config.repeat * config.blk_num * 32);
+  asim::count<"fill_l1">(asim::Pipe::MTE2, config.repeat * config.blk_num * 32);
   asim_fill_l1(uint64_t(to), value, config.repeat, config.blk_num, config.dst_gap, ASIM_CHECKED_SITE);
 }
 ASIM_FN void asc_fill_l1(uint16_t* to, uint32_t value, const asc_fill_value_config& config) {
@@ -52,31 +52,31 @@ ASIM_FN void asc_fill_l1(uint16_t* to, uint32_t value, const asc_fill_value_conf
 
 // L1 to L0A and L0B.
 
-#define ASIM_LOAD_L0(name, memory, transposed)                                                                                    \
+#define ASIM_LOAD_L0(name, kind, memory, transposed)                                                                                    \
   template <typename T>                                                                                                           \
   ASIM_FN void name(T* to, T* from, uint16_t m_start, uint16_t k_start, uint8_t m_step, uint8_t k_step, int16_t from_stride,      \
                     uint16_t to_stride) {                                                                                         \
-    asim::count<#name>(asim::Pipe::MTE1, uint64_t(m_step) * k_step * 512);                                                        \
+    asim::count<kind>(asim::Pipe::MTE1, uint64_t(m_step) * k_step * 512);                                                        \
     constexpr uint32_t element = asim::CubeTypeOf<T>::value == asim::CubeType::E2M1X2 ? 0 : sizeof(T);                            \
     asim::LoadL0 args{memory, uint64_t(to), uint64_t(from), element, transposed, m_start, k_start, m_step, k_step, from_stride,   \
                       to_stride};                                                                                                 \
     asim_load_l0(&args, ASIM_CHECKED_SITE);                                                                                               \
   }
-ASIM_LOAD_L0(asc_copy_l12l0a, asim::Mem::L0A, false)
-ASIM_LOAD_L0(asc_copy_l12l0b, asim::Mem::L0B, false)
-ASIM_LOAD_L0(asc_copy_l12l0a_transpose, asim::Mem::L0A, true)
-ASIM_LOAD_L0(asc_copy_l12l0b_transpose, asim::Mem::L0B, true)
+ASIM_LOAD_L0(asc_copy_l12l0a, "copy_l12l0a", asim::Mem::L0A, false)
+ASIM_LOAD_L0(asc_copy_l12l0b, "copy_l12l0b", asim::Mem::L0B, false)
+ASIM_LOAD_L0(asc_copy_l12l0a_transpose, "copy_l12l0a_transpose", asim::Mem::L0A, true)
+ASIM_LOAD_L0(asc_copy_l12l0b_transpose, "copy_l12l0b_transpose", asim::Mem::L0B, true)
 #undef ASIM_LOAD_L0
 
-#define ASIM_LOAD_SCALE(name, memory)                                                                                         \
+#define ASIM_LOAD_SCALE(name, kind, memory)                                                                                         \
   ASIM_FN void name(uint64_t to, fp8_e8m0_t* from, uint16_t x, uint16_t y, uint8_t x_step, uint8_t y_step, uint16_t from_stride, \
                     uint16_t to_stride) {                                                                                     \
-    asim::count<#name>(asim::Pipe::MTE1, uint64_t(x_step) * y_step * 32);                                                     \
+    asim::count<kind>(asim::Pipe::MTE1, uint64_t(x_step) * y_step * 32);                                                     \
     asim::LoadScale args{memory, to, uint64_t(from), x, y, x_step, y_step, from_stride, to_stride};                           \
     asim_load_scale(&args, ASIM_CHECKED_SITE);                                                                                        \
   }
-ASIM_LOAD_SCALE(asc_copy_l12l0a_mx, asim::Mem::L0A_MX)
-ASIM_LOAD_SCALE(asc_copy_l12l0b_mx, asim::Mem::L0B_MX)
+ASIM_LOAD_SCALE(asc_copy_l12l0a_mx, "copy_l12l0a_mx", asim::Mem::L0A_MX)
+ASIM_LOAD_SCALE(asc_copy_l12l0b_mx, "copy_l12l0b_mx", asim::Mem::L0B_MX)
 #undef ASIM_LOAD_SCALE
 
 // The matrix product.
@@ -129,7 +129,7 @@ template <typename T, typename C>
 ASIM_FN void asc_copy_l0c2gm(T* to, C* from, uint16_t n, uint16_t m, uint32_t to_stride, uint16_t from_stride, asc_store_l2_cache_mode,
                              asc_unit_flag_mode unit_flag, asc_quant_mode quant, asc_relu_pre_mode relu, bool split, bool nz2nd,
                              bool nz2dn, uint8_t clip_relu) {
-  asim::count<"asc_copy_l0c2gm">(asim::Pipe::FIX, uint64_t(n) * m * sizeof(T));
+  asim::count<"copy_l0c2gm">(asim::Pipe::FIX, uint64_t(n) * m * sizeof(T));
   asim::Fixpipe args{asim::Mem::GM, uint64_t(to), uint64_t(from), asim::CubeTypeOf<T>::value, asim::CubeTypeOf<C>::value, n, m, to_stride,
                      from_stride, 0, 0, uint32_t(unit_flag), uint32_t(quant), uint32_t(relu), clip_relu, split, nz2nd, nz2dn};
   asim_fixpipe(&args, ASIM_CHECKED_SITE);
@@ -138,7 +138,7 @@ template <typename T, typename C>
 ASIM_FN void asc_copy_l0c2ub(T* to, C* from, uint16_t n, uint16_t m, uint32_t to_stride, uint16_t from_stride, bool sub_block,
                              asc_dual_dst_mode dual, asc_unit_flag_mode unit_flag, asc_quant_mode quant, asc_relu_pre_mode relu,
                              bool split, bool nz2nd, bool nz2dn, uint8_t clip_relu) {
-  asim::count<"asc_copy_l0c2ub">(asim::Pipe::FIX, uint64_t(n) * m * sizeof(T));
+  asim::count<"copy_l0c2ub">(asim::Pipe::FIX, uint64_t(n) * m * sizeof(T));
   asim::Fixpipe args{asim::Mem::UB, uint64_t(to), uint64_t(from), asim::CubeTypeOf<T>::value, asim::CubeTypeOf<C>::value, n, m, to_stride,
                      from_stride, uint32_t(dual), sub_block, uint32_t(unit_flag), uint32_t(quant), uint32_t(relu), clip_relu, split, nz2nd,
                      nz2dn};
