@@ -7,6 +7,7 @@ constants, kept for the life of the process, and found again in TileLang's cache
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -15,8 +16,12 @@ import logging
 import os
 import platform
 import shutil
+import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Generic, Literal, ParamSpec
 
 import torch
@@ -52,9 +57,10 @@ _build_lock = threading.RLock()
 def kernel(target: Target) -> Callable[[Callable[P, Any]], Kernel[P]]:
     """Decorate a kernel factory: compile-time constants in, ``prim_func`` out.
 
-    ``cpu``: the prim_func's parameters ``begin`` and ``end`` (int32) are the range of independent tasks to run. The compiled kernel is called as ``build(...)(*arguments, *dynamic, tasks, grain)``: addresses and
-    numbers in the order of the prim_func, then the values of its ``T.dynamic`` symbols, then the number of tasks and
-    the least number of tasks that is worth a thread.
+    ``cpu``: the prim_func's parameters ``begin`` and ``end`` (int32) are the range of independent tasks to run. The
+    compiled kernel is called as ``build(...)(*arguments, *dynamic, tasks, grain)``: addresses and numbers in the order
+    of the prim_func, then the values of its ``T.dynamic`` symbols, then the number of tasks and the least number of
+    tasks that is worth a thread.
 
     ``ascend``: called as ``build(...)(*arguments, *dynamic)``; the launch goes to the current stream.
     """
@@ -72,43 +78,43 @@ class Kernel(Generic[P]):
         functools.update_wrapper(self, factory)
         self.factory = factory
         self.target = target
-        self._built: dict[Any, Callable[..., None]] = {}
-        self._libraries: dict[Any, Any] = {}
+        self._launches: dict[tuple[Any, ...], Callable[..., None]] = {}
+        self._compiled: dict[tuple[Any, ...], Any] = {}
 
-    def __call__(self, *constants: P.args, **named: P.kwargs) -> Callable[..., None]:
-        """The compiled kernel for these constants."""
+    def __call__(self, *constants: P.args, **_: P.kwargs) -> Callable[..., None]:
+        """The compiled kernel for these constants, given by position."""
         try:
-            return self._built[constants if not named else (constants, tuple(named.items()))]
+            return self._launches[constants]
         except KeyError:
-            return self._build(*constants, **named)
+            return self._build(constants)
 
-    def prim_func(self, *constants: P.args, **named: P.kwargs) -> Any:
+    def prim_func(self, *constants: P.args, **_: P.kwargs) -> Any:
         """The TileLang program, not compiled."""
-        return self.factory(*constants, **named)
+        return self.factory(*constants, **_)
 
-    def source(self, *constants: P.args, **named: P.kwargs) -> str:
+    def source(self, *constants: P.args, **_: P.kwargs) -> str:
         """The generated code. For Ascend this needs neither CANN nor a device."""
-        with _tilelang_messages():
-            if self.target == "ascend":
-                return lower_for_ascend(self.factory(*constants, **named))
-            self(*constants, **named)
-            source: str = self._libraries[constants if not named else (constants, tuple(named.items()))].get_kernel_source()
-            return source
+        if self.target == "ascend":
+            with _tilelang_messages():
+                return lower_for_ascend(self.factory(*constants, **_))
+        self._build(constants)
+        source: str = self._compiled[constants].get_kernel_source()
+        return source
 
-    def library_path(self, *constants: P.args, **named: P.kwargs) -> str:
+    def library_path(self, *constants: P.args, **_: P.kwargs) -> str:
         """The file of the compiled library."""
-        self(*constants, **named)
-        path: str = self._libraries[constants if not named else (constants, tuple(named.items()))].adapter.lib._name
+        self._build(constants)
+        path: str = self._compiled[constants].adapter.lib._name
         return path
 
-    def _build(self, *constants: P.args, **named: P.kwargs) -> Callable[..., None]:
-        key = constants if not named else (constants, tuple(named.items()))
+    def _build(self, constants: tuple[Any, ...]) -> Callable[..., None]:
         with _build_lock:
-            if key not in self._built:
+            if constants not in self._launches:
                 with _tilelang_messages():
-                    compiled = _compile_cpu if self.target == "cpu" else _compile_ascend
-                    self._built[key], self._libraries[key] = compiled(self.factory(*constants, **named))
-            return self._built[key]
+                    compile_for = _compile_cpu if self.target == "cpu" else _compile_ascend
+                    launch, self._compiled[constants] = compile_for(self.factory(*constants))  # type: ignore[call-arg]
+                    self._launches[constants] = launch
+            return self._launches[constants]
 
 
 def lower_for_ascend(prim_func: Any) -> str:
@@ -137,11 +143,14 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _compile_cpu(prim_func: Any) -> tuple[Callable[..., None], Any]:
-    _require_compiler()
     parameters = _parameters(prim_func)
     if not {"begin", "end"} <= {name for name, _, _ in parameters}:
         raise TypeError("a CPU kernel must take the range of its tasks as begin: T.int32, end: T.int32")
-    compiled = _compile(_with_launcher(prim_func, parameters), "c", [*CPU_FLAGS, f"-DHOST_{_host_tag()}"])
+    try:
+        compiled = _compile(_with_launcher(prim_func, parameters), "c", [*CPU_FLAGS, f"-DHOST_{_host_tag()}"])
+    except Exception as error:
+        _require_compiler(error)
+        raise
     entry = compiled.adapter.lib.launch
     entry.restype = None
     arguments = [ctype for name, ctype, _ in parameters if name not in ("begin", "end")]
@@ -178,20 +187,20 @@ extern "C" void launch({outer}, int32_t tasks, int32_t grain, int32_t max_thread
   }}
 #pragma omp parallel num_threads(threads)
   {{
-    const int64_t n = omp_get_num_threads(), i = omp_get_thread_num();
-    const int64_t begin = tasks * i / n, end = tasks * (i + 1) / n;
+    // The kernel's parameters must not be hidden by a name of this block.
+    const int64_t omp_count = omp_get_num_threads(), omp_index = omp_get_thread_num();
+    const int64_t begin = tasks * omp_index / omp_count, end = tasks * (omp_index + 1) / omp_count;
     call({inner});
   }}
 }}
 """
     # TileLang's own `prelude` is this attribute; setting it here keeps threads out of the kernels.
-    attribute = tirx.AttrStmt(
-        tirx.const(0, "int32"), "pragma_import_c", tirx.StringImm(source), prim_func.body
-    )
+    attribute = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_c", tirx.StringImm(source), prim_func.body)
     return prim_func.with_body(attribute)
 
 
-def _require_compiler() -> None:
+def _require_compiler(cause: Exception) -> None:
+    """Say what to install, if what failed is that there is no compiler."""
     compiler = os.environ.get("CXX") or os.environ.get("CC")
     candidates = [compiler] if compiler else ["g++", "clang++", "c++"]
     if not any(shutil.which(candidate) for candidate in candidates):
@@ -199,13 +208,13 @@ def _require_compiler() -> None:
         raise RuntimeError(
             "building a CPU kernel needs a C++ compiler with OpenMP, and none was found "
             f"(looked for {looked_for}); install one, e.g. `apt-get install g++` or `dnf install gcc-c++`"
-        )
+        ) from cause
 
 
 @functools.cache
 def _host_tag() -> str:
     """Names the processor: code built with -march=native must not be found in a cache shared with another kind."""
-    description = platform.machine() + platform.processor()
+    description = platform.machine()
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as cpuinfo:
         description += next((line for line in cpuinfo if line.startswith(("flags", "Features"))), "")
     return hashlib.sha256(description.encode()).hexdigest()[:16]
@@ -249,24 +258,46 @@ def _compile_ascend(prim_func: Any) -> tuple[Callable[..., None], Any]:
 
 
 def ascend_generator() -> str:
-    """TileLang's code generator for Ascend, chosen by ``TILELANG_DEFAULT_TARGET``: ``auto``, ``ascend``/``asc`` or ``pto``."""
+    """TileLang's code generator for Ascend. ``TILELANG_DEFAULT_TARGET``: ``auto``, ``ascend``/``asc`` or ``pto``."""
     import tilelang
     from tilelang.backend.target import determine_target
 
     wanted = os.environ.get("TILELANG_DEFAULT_TARGET", "auto")
     if wanted not in ("auto", "ascend", "asc", "pto"):
-        raise RuntimeError(f"TILELANG_DEFAULT_TARGET must be auto, ascend, asc or pto for an NPU kernel, got {wanted!r}")
+        raise RuntimeError(
+            f"TILELANG_DEFAULT_TARGET must be auto, ascend, asc or pto for an NPU kernel, got {wanted!r}"
+        )
     generator = "ascend" if wanted == "auto" else wanted
     try:
         determine_target(generator)
     except Exception as error:
         raise RuntimeError(
-            f"TILELANG_DEFAULT_TARGET={wanted} asks for a code generator that tilelang {tilelang.__version__} does not have"
+            f"TILELANG_DEFAULT_TARGET={wanted} asks for a code generator that tilelang {tilelang.__version__} "
+            "does not have"
         ) from error
     return generator
 
 
 # -- TileLang ------------------------------------------------------------------------------------------------------
+
+
+def ensure_cache_directory() -> None:
+    """Call before TileLang is first imported: its import fails where its cache directory cannot be created."""
+    if "tilelang" in sys.modules:
+        return
+    directory = Path(os.environ.get("TILELANG_CACHE_DIR") or "~/.tilelang/cache").expanduser()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            return
+    except OSError as error:
+        # A read-only cache that somebody filled is of use as it is.
+        if any(directory.glob(f"{version('tilelang')}*")):
+            return
+        logger.warning("TileLang's kernel cache cannot be used (%s); kernels are kept for this process only", error)
+    temporary = tempfile.mkdtemp(prefix="cann_ops_tilelang_")
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    os.environ["TILELANG_CACHE_DIR"] = temporary
 
 
 def _compile(prim_func: Any, target: str, flags: list[str] | None) -> Any:
@@ -290,7 +321,7 @@ def _compile(prim_func: Any, target: str, flags: list[str] | None) -> Any:
 
 
 def _parameters(prim_func: Any) -> list[tuple[str, Any, str]]:
-    """Name, ctypes type and C type of the parameters of the library's ``call``: the prim_func's, then dynamic symbols."""
+    """Name, ctypes type and C type of each parameter of the library's ``call``: declared ones, then dynamic symbols."""
     parameters = []
     for variable in prim_func.params:
         if variable in prim_func.buffer_map:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .contract import Contract, DimRule, OptionSpec, TensorSpec
+from .kernels import ensure_cache_directory
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +51,7 @@ class Operator:
 
     def __init__(self, function: Callable[..., Any], contract: Contract, values: Callable[..., None] | None) -> None:
         self.function = function
+        self.body = _positional(function, contract.signature)
         self.contract = contract
         self.values = values
         self.name = contract.name
@@ -67,14 +69,14 @@ class Operator:
     def fake(self, *args: Any) -> Any:
         """Metadata only: the checks and the outputs, for fake and meta tensors."""
         self.check(*args)
-        return self.function(*args)
+        return self.body(*args)
 
     def run(self, *args: Any) -> Any:
         """Launch the kernel on arguments that satisfy the contract."""
         device = args[self.first].device.type
+        result = self.body(*args)
         if self.values is not None and (device == "cpu" or _check_values_on_npu):
             self.values(*args)
-        result = self.function(*args)
         launch = self.launches.get(device) or self._load(device)
         if self.returns_tensor:
             launch(result, *args)
@@ -85,6 +87,7 @@ class Operator:
         return result
 
     def _load(self, device: str) -> Callable[..., None]:
+        ensure_cache_directory()
         module = import_module(f"{self.package}.kernels.{KERNEL_MODULES[device]}")
         launch = self.launches[device] = module.launch
         return launch
@@ -169,13 +172,14 @@ def _public_function(op: Operator, overload: Any, slow: Callable[..., Any]) -> C
         header.append(p.name if p.default is p.empty else f"{p.name}=default_{p.name}")
         node_call.append(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name)
     names = ", ".join(p.name for p in parameters)
-    # Dynamo needs real tensors for a node; everything else that can be wrong is found by the fake implementation.
-    tensor_names = [spec.name for spec in op.contract.tensors if not spec.optional]
-    are_tensors = " and ".join(f"isinstance({name}, Tensor)" for name in tensor_names)
+    # A node needs arguments of the schema's types; everything else is found by the fake implementation.
+    typed = " and ".join(
+        [_is_tensor(spec) for spec in op.contract.tensors] + [_is_option(s) for s in op.contract.options]
+    )
     source = f"""
 def public({", ".join(header)}):
     if is_compiling():
-        if not ({are_tensors}):
+        if not ({typed}):
             check({names})
         return overload({", ".join(node_call)})
     if accept({names}):
@@ -195,6 +199,36 @@ def public({", ".join(header)}):
     exec(compile(source, f"<{op.name}>", "exec"), scope)
     public: Callable[..., Any] = update_wrapper(scope["public"], op.function)
     return public
+
+
+def _positional(function: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
+    """The function with every parameter positional."""
+    parameters = signature.parameters.values()
+    if all(p.kind is not p.KEYWORD_ONLY for p in parameters):
+        return function
+    call = ", ".join(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name for p in parameters)
+    positional: Callable[..., Any] = eval(
+        f"lambda {', '.join(signature.parameters)}: function({call})", {"function": function}
+    )
+    return positional
+
+
+def _is_tensor(spec: TensorSpec) -> str:
+    return (
+        f"({spec.name} is None or isinstance({spec.name}, Tensor))"
+        if spec.optional
+        else f"isinstance({spec.name}, Tensor)"
+    )
+
+
+def _is_option(spec: OptionSpec) -> str:
+    kinds = "(int,)" if spec.type is int else "(int, float)"
+    number = "isinstance({0}, " + kinds + ") and not isinstance({0}, bool)"
+    if spec.length is None:
+        condition = number.format(spec.name)
+    else:
+        condition = f"isinstance({spec.name}, (tuple, list)) and all({number.format('item')} for item in {spec.name})"
+    return f"({spec.name} is None or ({condition}))" if spec.optional else f"({condition})"
 
 
 def _schema(function: Callable[..., Any], signature: inspect.Signature, mutated: tuple[str, ...]) -> str:

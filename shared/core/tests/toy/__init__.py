@@ -1,0 +1,1 @@
+"""Two small operators that exercise the core: one that mutates, one that returns."""
