@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -101,9 +100,6 @@ def compile(source: str, *, checks: bool = True) -> Library:
     return Library(path, found, ctypes.CDLL(str(path)))
 
 
-_CTYPES = {"b": ctypes.c_int8, "h": ctypes.c_int16, "i": ctypes.c_int32, "q": ctypes.c_int64}
-
-
 def _address_and_bytes(array: Any) -> tuple[int, int]:
     if isinstance(array, np.ndarray):
         if not array.flags.c_contiguous:
@@ -164,7 +160,8 @@ def _scalar(kernel: str, name: str, value: Any, room: int) -> bytes:
 
 @dataclass(frozen=True)
 class CoreTrace:
-    """Counts of one core: instructions and their amounts (bytes, lanes or multiply-adds) by kind, and bytes of each memory used."""
+    """Counts of one core. `kinds`: (instructions, amount) by kind of instruction, the amount in bytes (DMA), lanes (vector) or multiply-adds
+    (cube); `peak`: the extent of each on-chip memory in use, in bytes; `time`: the end on the model time line, which is no time."""
 
     block: int
     core: str
@@ -175,12 +172,13 @@ class CoreTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """Exact counts of one launch."""
+    """Exact counts of one launch. `tensors`: bytes (read, written) by parameter; `pipes`: the pipe of each kind of instruction."""
 
     kernel: str
     blocks: int
     tensors: dict[str, tuple[int, int]]
     cores: tuple[CoreTrace, ...]
+    pipes: dict[str, str]
 
     @property
     def kinds(self) -> dict[str, tuple[int, int]]:
@@ -209,6 +207,16 @@ class Trace:
         return count, (sum(amount for _, amount in copies) / count if count else 0.0)
 
     @property
+    def vector_instructions(self) -> dict[str, int]:
+        """Vector instructions by kind."""
+        return {kind: count for kind, (count, _) in self.kinds.items() if self.pipes[kind] == "PIPE_V"}
+
+    @property
+    def simt_instructions(self) -> dict[str, int]:
+        """Instructions of SIMT threads that reach memory or other threads, by kind."""
+        return {kind: count for kind, (count, _) in self.kinds.items() if kind.startswith("simt_")}
+
+    @property
     def multiply_adds(self) -> int:
         """Multiply-adds of the cube units."""
         return sum(amount for kind, (_, amount) in self.kinds.items() if kind.startswith("mmad"))
@@ -217,9 +225,11 @@ class Trace:
     def from_json(cls, data: dict[str, Any]) -> Trace:
         """From the core library's JSON."""
         cores = tuple(
-            CoreTrace(c["block"], c["core"], c["time"], c["peak"], {k: (n, a) for k, (n, a) in sorted(c["kinds"].items())}) for c in data["cores"]
+            CoreTrace(core["block"], core["core"], core["time"], core["peak"], {k: (n, a) for k, (n, a, _) in sorted(core["kinds"].items())})
+            for core in data["cores"]
         )
-        return cls(data["kernel"], data["blocks"], {t["name"]: (t["read"], t["written"]) for t in data["tensors"]}, cores)
+        pipes = {kind: pipe for core in data["cores"] for kind, (_, _, pipe) in core["kinds"].items()}
+        return cls(data["kernel"], data["blocks"], {t["name"]: (t["read"], t["written"]) for t in data["tensors"]}, cores, pipes)
 
 
 def trace() -> Trace:

@@ -24,6 +24,8 @@ _BASE_FLAGS = (
     "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fno-delete-null-pointer-checks",
 )  # fmt: skip
 _KERNEL_FLAGS = (
+    # TileLang looks up functions of the host code.
+    "-fvisibility=default", "-fno-semantic-interposition",
     # A code address must identify one source line.
     "-fno-crossjumping", "-fno-tree-tail-merge", "-fno-optimize-sibling-calls",
     "-w", "-fmax-errors=20", "-fdiagnostics-color=never",
@@ -91,25 +93,6 @@ def run_compiler(command: Sequence[str], directory: Path) -> str:
     return "" if result.returncode == 0 else result.stderr or f"{command[0]} failed with exit code {result.returncode}"
 
 
-def build(sources: Sequence[Path], name: str, flags: Sequence[str] = (), headers: Sequence[Path] = ()) -> Path:
-    """Build a shared library from C++ sources once and return its path; safe among concurrent builders. `headers`: those the sources
-    include, so that a change of them builds anew."""
-    key = _digest(_compiler_identity(), *flags, *(path.read_bytes() for path in (*sources, *headers)))
-    directory = cache_dir() / f"{name}-{key}"
-    library = directory / f"lib{name}.so"
-    if library.exists():
-        return library
-    with _locked(cache_dir() / f"{name}-{key}.lock"):
-        if library.exists():
-            return library
-        with _building(directory) as work:
-            command = [compiler(), *_BASE_FLAGS, "-Wall", f"-I{INCLUDE}", f"-Wl,-soname,{library}"]
-            error = run_compiler([*command, *map(str, sources), *flags, "-o", library.name], work)
-            if error:
-                raise CompileError(f"building {name} failed:\n{error}")
-    return library
-
-
 @contextlib.contextmanager
 def _building(directory: Path) -> Iterator[Path]:
     """A scratch directory that becomes `directory` when the block ends without an exception."""
@@ -133,9 +116,22 @@ def build_once(name: str, inputs: Sequence[str | bytes], make: Callable[[Path], 
     return directory
 
 
+def build(sources: Sequence[Path], name: str, flags: Sequence[str] = (), headers: Sequence[Path] = ()) -> Path:
+    """Build a shared library from C++ sources once and return its path. `headers`: those the sources include, so that a change of them
+    builds anew."""
+
+    def make(work: Path) -> None:
+        command = [compiler(), *_BASE_FLAGS, "-Wall", f"-I{INCLUDE}", *map(str, sources), *flags, "-o", f"lib{name}.so"]
+        if error := run_compiler(command, work):
+            raise CompileError(f"building {name} failed:\n{error}")
+
+    return build_once(name, [*flags, *(path.read_bytes() for path in (*sources, *headers))], make) / f"lib{name}.so"
+
+
 def core_library() -> Path:
     """The simulator's core library: cores, checks, counters."""
-    return build(sorted((_PACKAGE / "native").glob("*.cpp")), "asim", ["-O3", "-ldl"])
+    headers = [*(INCLUDE / "asim" / f"{name}.h" for name in ("core", "launch", "types")), *sorted((INCLUDE / "asim").glob("*_native.h"))]
+    return build(sorted((_PACKAGE / "native").glob("*.cpp")), "asim", ["-O3", "-ldl"], headers)
 
 
 def template_dir() -> Path | None:
@@ -157,51 +153,54 @@ def compile_kernels(source: str, *, checks: bool = True, includes: Sequence[str]
         includes = [str(templates)] if templates else []
     core = core_library()
     templates_digest = [_headers_digest(Path(path) / "tl_templates" / "ascend") for path in includes if Path(path).is_dir()]
-    key = _digest(_compiler_identity(), str(core), _headers_digest(INCLUDE), *templates_digest, str(checks), source)
-    directory = cache_dir() / f"kernel-{key}"
-    library = directory / "kernel.so"
-    if library.exists():
-        return library
-    with _locked(cache_dir() / f"kernel-{key}.lock"):
-        if library.exists():
-            return library
-        with _building(directory) as work:
-            (work / "kernel.asc").write_text(source)
-            text = f'#line 1 "{directory}/kernel.asc"\n' + translate(source)
-            (work / "kernel.cpp").write_text('#include "asim/kernel.h"\n' + text)
-            flags = [*_BASE_FLAGS, *_KERNEL_FLAGS, *(_CHECK_FLAGS if checks else ("-DASIM_CHECKS=0",))]
-            # Objects are linked separately: linking with -fsanitize would pull in the sanitizer's runtime.
-            paths = [f"-I{INCLUDE}", *(f"-I{path}" for path in includes)]
-            error = run_compiler([compiler(), *(f for f in flags if f != "-shared"), *paths, "-c", "kernel.cpp", "-o", "kernel.o"], work)
-            if not error:
-                link = [compiler(), "-shared", "kernel.o", str(core), f"-Wl,-rpath,{core.parent}", "-Wl,-z,defs", "-lm", "-o", "kernel.so"]
-                error = run_compiler(link, work)
-            if error:
-                raise CompileError(explain(error, source))
-            (work / "kernel.o").unlink()
-    return library
+
+    def make(work: Path) -> None:
+        (work / "kernel.asc").write_text(source)
+        # Reports quote the source by the name it will have once the directory is in place.
+        text = f'#include "asim/kernel.h"\n#line 1 "{final}/kernel.asc"\n' + translate(source)
+        (work / "kernel.cpp").write_text(text)
+        flags = [*_BASE_FLAGS, *_KERNEL_FLAGS, *(_CHECK_FLAGS if checks else ("-DASIM_CHECKS=0",))]
+        paths = [f"-I{INCLUDE}", *(f"-I{path}" for path in includes)]
+        error = run_compiler([compiler(), *(flag for flag in flags if flag != "-shared"), *paths, "-c", "kernel.cpp", "-o", "kernel.o"], work)
+        # Linked by a command of its own: -fsanitize would add the sanitizer's runtime.
+        error = error or run_compiler([compiler(), "-shared", "kernel.o", str(core), "-Wl,-z,defs", "-lm", "-o", "kernel.so"], work)
+        if error:
+            raise CompileError(explain(error, source))
+        (work / "kernel.o").unlink()
+
+    inputs = [str(core), _headers_digest(INCLUDE), *templates_digest, str(checks), source]
+    final = cache_dir() / f"kernel-{_digest(_compiler_identity(), *inputs)}"
+    return build_once("kernel", inputs, make) / "kernel.so"
 
 
 def toolkit() -> Path:
-    """The directory that serves as the CANN toolkit (ASCEND_HOME_PATH), created if need be."""
-    directory = cache_dir() / f"toolkit-{_digest(sys.executable, str(_PACKAGE))}"
-    if directory.exists():
-        return directory
-    with _locked(cache_dir() / "toolkit.lock"):
-        if directory.exists():
-            return directory
-        with _building(directory) as work:
-            for name in ("bin", "runtime", "compiler", "opp", "lib64"):
-                (work / name).mkdir()
-            for name, module in (("bisheng", "driver"), ("ld.lld", "linker")):
-                tool = work / "bin" / name
-                code = f"import sys; sys.path.insert(0, {str(_PACKAGE.parent)!r}); from ascend_sim.driver import {module}; sys.exit({module}(sys.argv[1:]))"
-                tool.write_text(f'#!/bin/sh\nexec {_shell_quote(sys.executable)} -S -c "{code}" "$@"\n'.replace("-S ", ""))
-                tool.chmod(0o755)
-    return directory
+    """The directory that serves as the CANN toolkit (ASCEND_HOME_PATH)."""
+
+    def make(work: Path) -> None:
+        for name in ("bin", "runtime", "compiler", "opp", "lib64"):
+            (work / name).mkdir()
+        for tool, function in (("bisheng", "bisheng"), ("ld.lld", "linker")):
+            path = work / "bin" / tool
+            path.write_text(
+                f"#!{sys.executable}\nimport sys\n\nsys.path.insert(0, {str(_PACKAGE.parent)!r})\n"
+                f"from ascend_sim.driver import {function}\n\nsys.exit({function}(sys.argv[1:]))\n"
+            )
+            path.chmod(0o755)
+
+    return build_once("toolkit", [sys.executable, str(_PACKAGE)], make)
 
 
-def _shell_quote(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
+def environment(checks: bool = True) -> dict[str, str]:
+    """The variables that put the simulator in the place of the CANN toolkit."""
+    home = toolkit()
+    # TileLang caches compiled kernels by source alone: keep those of another simulator, or of a real toolchain, apart.
+    kind = _digest(str(core_library()), _headers_digest(INCLUDE), str(checks))
+    return {
+        "ASCEND_HOME_PATH": str(home),
+        "ASCEND_TOOLKIT_HOME": str(home),
+        "ASCEND_OPP_PATH": str(home / "opp"),
+        "BISHENG_HOME": str(home),
+        "ASCEND_SIM_CHECKS": "on" if checks else "off",
+        "TILELANG_CACHE_DIR": str(cache_dir() / f"tilelang-{kind}"),
+        "TILELANG_DEFAULT_TARGET": os.environ.get("TILELANG_DEFAULT_TARGET", "ascend"),
+    }

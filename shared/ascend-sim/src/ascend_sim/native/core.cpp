@@ -348,6 +348,9 @@ uint8_t* arena_end = nullptr;
 uint8_t* arena_next = nullptr;
 Library core_library;
 
+uint8_t kind_pipes[asim::kMaxKinds];  // the pipe of a kind's last instruction; a kind belongs to one pipe
+constexpr uint32_t kRecordedBlocks = 2;  // of a launch, on the time line
+
 std::vector<std::string>& kind_names() {
   static std::vector<std::string> names;
   return names;
@@ -884,12 +887,13 @@ EXPORT void asim_issue(Pipe pipe, int kind, uint64_t amount) {
   if (!core->counts[kind]) core->used_kinds.push_back(uint32_t(kind));
   ++core->counts[kind];
   core->amounts[kind] += amount;
+  kind_pipes[kind] = uint8_t(pipe);
   if (pipe == Pipe::S) return;
   join_scalar(core, pipe);
   PipeClock& clock = core->clock[int(pipe)];
   const uint64_t start = clock.time;
   clock.time += cost_of(pipe, amount);
-  if (!record_timeline) return;
+  if (!record_timeline || core->block->index >= kRecordedBlocks) return;
   auto& segments = run->segments;
   if (!segments.empty()) {
     Segment& last = segments.back();
@@ -1546,7 +1550,8 @@ std::string trace_json(bool with_segments) {
     }
     json += "}, \"kinds\": {";
     for (size_t k = 0; k < done.kinds.size(); ++k)
-      json += (k ? ", " : "") + quote(kind_names()[done.kinds[k].first]) + text(": [%" PRIu64 ", %" PRIu64 "]", done.kinds[k].second.first, done.kinds[k].second.second);
+      json += (k ? ", " : "") + quote(kind_names()[done.kinds[k].first]) + text(": [%" PRIu64 ", %" PRIu64 ", \"%s\"]", done.kinds[k].second.first,
+                                                                                      done.kinds[k].second.second, kPipeNames[kind_pipes[done.kinds[k].first]]);
     json += "}}";
   }
   json += "]";
