@@ -19,7 +19,7 @@ _PACKAGE = Path(__file__).resolve().parent
 INCLUDE = _PACKAGE / "include"
 
 _BASE_FLAGS = (
-    "-std=c++20", "-O2", "-g1", "-fPIC", "-shared", "-march=native", "-fvisibility=hidden", "-fno-gnu-unique",
+    "-std=c++20", "-O2", "-g1", "-gdwarf-4", "-fPIC", "-shared", "-march=native", "-fvisibility=hidden", "-fno-gnu-unique",
     # The device neither contracts nor exploits C++'s undefined behaviour.
     "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fno-delete-null-pointer-checks",
 )  # fmt: skip

@@ -76,7 +76,7 @@ struct Region {
 };
 
 Region* region;  // valid while the running core's simt_context is set
-uint32_t phase;  // of the running interval between barriers
+uint32_t phase = 1;  // of the running interval between barriers
 Page ub_shadow;
 std::unordered_map<uint64_t, Page> gm_shadow;
 std::vector<Page> spare_pages;
@@ -87,10 +87,20 @@ struct Pending {
   uint64_t address;
   uint32_t bytes = 0;
   uint8_t before[64];
+  const char* what;
   uint16_t other;
   const void* site;
   const void* other_site;
 } pending;
+
+// Reads of bytes that nothing has written so far. Threads run one after the other here, so the writer may be a thread that comes
+// later; then it is a race. They are looked at when the interval ends.
+struct Unwritten {
+  uint64_t at;
+  uint32_t thread;
+  const void* site;
+};
+std::vector<Unwritten> unwritten;
 
 uint32_t end_of_warp() { return std::min((region->warp + 1) * kWarp, region->count); }
 
@@ -115,7 +125,7 @@ void settle() {
   uint32_t bytes = pending.bytes;
   pending.bytes = 0;
   if (memcmp(pending.before, reinterpret_cast<const void*>(pending.address), bytes) != 0) {
-    race("overwrites what was written by", pending.address, bytes, pending.other, pending.site, pending.other_site);
+    race(pending.what, pending.address, bytes, pending.other, pending.site, pending.other_site);
   }
 }
 
@@ -146,6 +156,13 @@ bool ordered(const Stamp& stamp, uint32_t me) {
   return stamp.thread == me && stamp.kind != Stamp::SAME_WARP;
 }
 
+void conflict(const char* what, uint64_t address, uint32_t bytes, const Stamp& other, const void* site, bool atomic) {
+  if (atomic || bytes > sizeof(pending.before)) race(what, address, bytes, other.thread, site, other.site);
+  if (pending.bytes) return;
+  pending = {address, bytes, {}, what, other.thread, site, other.site};
+  memcpy(pending.before, reinterpret_cast<const void*>(address), bytes);
+}
+
 void check_race(uint64_t address, uint32_t bytes, bool write, bool atomic, const void* site) {
   settle();
   uint32_t me = region->current;
@@ -157,20 +174,10 @@ void check_race(uint64_t address, uint32_t bytes, bool write, bool atomic, const
     Stamp& read = shadow->read;
     if (!ordered(written, me) && !(atomic && written.kind == Stamp::ATOMIC)) {
       if (!write) race("reads what was written by", address, bytes, written.thread, site, written.site);
-      if (atomic || bytes > sizeof(pending.before)) race("overwrites what was written by", address, bytes, written.thread, site, written.site);
-      if (!pending.bytes) {
-        pending = {address, bytes, {}, written.thread, site, written.site};
-        memcpy(pending.before, reinterpret_cast<const void*>(address), bytes);
-      }
+      conflict("overwrites what was written by", address, bytes, written, site, atomic);
     }
     if (write) {
-      if (!ordered(read, me)) {
-        if (atomic || bytes > sizeof(pending.before)) race("overwrites what was read by", address, bytes, read.thread, site, read.site);
-        if (!pending.bytes) {
-          pending = {address, bytes, {}, read.thread, site, read.site};
-          memcpy(pending.before, reinterpret_cast<const void*>(address), bytes);
-        }
-      }
+      if (!ordered(read, me)) conflict("overwrites what was read by", address, bytes, read, site, atomic);
       written = mine;
     } else if (ordered(read, me)) {
       read = mine;
@@ -196,7 +203,15 @@ void on_access(void*, uintptr_t address, uint32_t bytes, bool write, const void*
   if (write) {
     asim_write(asim_core, ub ? Mem::UB : Mem::GM, ub ? at : address, bytes, Pipe::V, bytes & (bytes - 1) ? 1 : bytes, nullptr, nullptr, site);
   } else {
-    asim_read(asim_core, ub ? Mem::UB : Mem::GM, ub ? at : address, bytes, Pipe::V, bytes & (bytes - 1) ? 1 : bytes, asim::Use::VALUE, site);
+    asim_read(asim_core, ub ? Mem::UB : Mem::GM, ub ? at : address, bytes, Pipe::V, bytes & (bytes - 1) ? 1 : bytes, asim::Use::MOVE, site);
+    asim::ByteMask mask{};
+    if (ub) asim_undefined(asim_core, Mem::UB, at, bytes, &mask);
+    for (uint32_t i = 0; ub && i < bytes; ++i) {
+      if (mask.w[i / 64] >> (i % 64) & 1) {
+        unwritten.push_back({at + i, region->current, site});
+        break;
+      }
+    }
   }
   check_race(address, bytes, write, false, site);
 }
@@ -273,6 +288,15 @@ void run_warp() {
   }
 }
 
+void end_interval() {
+  if (!unwritten.empty()) {
+    const Unwritten& first = unwritten.front();
+    fail_at(first.site, "uninitialised", "SIMT thread %u reads byte %#llx of UB, which was never written", first.thread,
+            static_cast<unsigned long long>(first.at));
+  }
+  ++phase;
+}
+
 void release_barrier() {
   const Thread* waiting = nullptr;
   uint32_t arrived = 0;
@@ -287,7 +311,7 @@ void release_barrier() {
   if (arrived != region->count) {
     fail_at(waiting->site, "deadlock", "asc_syncthreads: %u of %u threads arrived, the others have ended", arrived, region->count);
   }
-  ++phase;
+  end_interval();
   for (Thread& thread : region->threads) thread.wait = Wait::READY;
 }
 
@@ -308,8 +332,9 @@ EXPORT void asim_simt_run(const asim::Index3* size, void (*body)(void*), void* a
   blockDim = *size;
   blockIdx = {asim_core->block_idx, 0, 0};
   gridDim = {asim_core->block_num, 1, 1};
-  ++phase;
+  ++phase;  // an earlier region may have failed in the middle of an interval
   pending.bytes = 0;
+  unwritten.clear();
   for (auto& [number, page] : gm_shadow) {
     if (spare_pages.size() < 256) spare_pages.push_back(std::move(page));
   }
@@ -322,6 +347,7 @@ EXPORT void asim_simt_run(const asim::Index3* size, void (*body)(void*), void* a
     release_barrier();
     region->warp = 0;
   }
+  end_interval();
   asim_core->simt_access = nullptr;
   asim_core->simt_context = nullptr;
 }
