@@ -115,10 +115,10 @@ def build(width: int, num_cores: int) -> Any:
                     start = image_starts[base + i]
                     n = 0
                     if (
-                        0 <= first
+                        first >= 0
                         and first <= last
                         and last <= num_rows
-                        and 0 <= start
+                        and start >= 0
                         and start <= num_tokens - (last - first)
                     ):
                         start = start - first
@@ -131,7 +131,7 @@ def build(width: int, num_cores: int) -> Any:
                         right = T.min(left + columns, width)
                         target = start + row
                         T.copy(image_embeds[row : row + m, left:right], piece[0:m, 0 : right - left])
-                        T.assume_no_conflict(input_embeds[target : target + m, left:right])
+                        T.assume_no_conflict(input_embeds)
                         T.copy(piece[0:m, 0 : right - left], input_embeds[target : target + m, left:right])
 
     return replace_input_embeds
