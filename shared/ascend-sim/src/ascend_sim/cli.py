@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.command == "doctor":
-            from ascend_sim.runtime.doctor import doctor
+            from ascend_sim.doctor import doctor
 
             return doctor()
         if options.command == "env":

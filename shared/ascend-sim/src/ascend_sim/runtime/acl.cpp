@@ -478,7 +478,17 @@ aclError aclmdlRICaptureGetInfo(aclrtStream handle, aclmdlRICaptureStatus* statu
 aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI* ri) {
     return guarded("aclmdlRICaptureEnd", [&] {
         *ri = nullptr;
-        *ri = handle_of(end_capture(as_stream(stream)));
+        const std::shared_ptr<Graph> graph = as_stream(stream)->graph;
+        try {
+            *ri = handle_of(end_capture(as_stream(stream)));
+        } catch (const Error&) {
+            // Nobody will destroy the handle of a capture that failed.
+            if (const auto found = handles.find(graph.get()); found != handles.end() && !as_stream(stream)->graph) {
+                delete static_cast<std::shared_ptr<Graph>*>(found->second);
+                handles.erase(found);
+            }
+            throw;
+        }
     });
 }
 

@@ -143,6 +143,7 @@ void throw_deferred_error();
 void host_access(const std::string& name, const std::vector<Access>& accesses);
 Clock start_of_replay(Stream* stream);
 
+void spoil(Graph& graph, const std::string& why);
 void begin_capture(Stream* stream, int mode);
 std::shared_ptr<Graph> end_capture(Stream* stream);
 void replay(const std::shared_ptr<Graph>& graph, Stream* stream);

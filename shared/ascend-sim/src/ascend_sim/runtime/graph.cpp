@@ -8,6 +8,11 @@
 #include "device.h"
 
 namespace asim {
+// The first reason explains the others.
+void spoil(Graph& graph, const std::string& why) {
+    if (graph.broken.empty()) graph.broken = why;
+}
+
 namespace {
 
 std::vector<std::shared_ptr<Graph>> capturing;
@@ -32,11 +37,12 @@ std::vector<uintptr_t> addresses(const Task& task) {
 
 // A graph writes to what it captured at every replay, so its own tensors must come from a pool that is kept for it.
 void check_pool(Graph& graph, const Task& task) {
+    if (!graph.broken.empty()) return;  // torch_npu no longer allocates from the pool of a capture that failed
     for (uintptr_t address : addresses(task)) {
         const Allocation allocation = live_allocation(address);
         if (!allocation || allocation.serial <= graph.serial_at_begin || in_graph_pool(address)) continue;
-        graph.broken = "'" + task.name + "' uses memory at " + hexadecimal(address) +
-                       " that was allocated during the capture, outside the graph's pool";
+        spoil(graph, "'" + task.name + "' uses memory at " + hexadecimal(address) +
+                         " that was allocated during the capture, outside the graph's pool");
         throw Error(ACL_ERROR_RT_CAPTURE_DEPENDENCY, "capture: " + graph.broken);
     }
 }
@@ -73,8 +79,9 @@ void refuse_while_capturing(const std::string& what) {
         const bool everywhere =
             graph->mode == ACL_MODEL_RI_CAPTURE_MODE_GLOBAL && thread_mode == ACL_MODEL_RI_CAPTURE_MODE_GLOBAL;
         if (!everywhere && graph->thread != this_thread()) continue;
-        graph->broken = what + " is not allowed while a stream is captured";
-        throw Error(ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT, "capture: " + graph->broken);
+        const std::string why = what + " is not allowed while a stream is captured";
+        spoil(*graph, why);
+        throw Error(ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT, "capture: " + why);
     }
 }
 
@@ -125,8 +132,9 @@ void add_to_graph(Stream* stream, std::shared_ptr<Task> task) {
         }
     } else if (task->kind == Task::WAIT) {
         if (task->record->graph != stream->graph) {
-            graph.broken = "a captured stream waits for an event recorded outside the capture";
-            throw Error(ACL_ERROR_RT_CAPTURE_DEPENDENCY, "capture: " + graph.broken);
+            const std::string why = "a captured stream waits for an event recorded outside the capture";
+            spoil(graph, why);
+            throw Error(ACL_ERROR_RT_CAPTURE_DEPENDENCY, "capture: " + why);
         }
         if (task->lane == 0) {
             for (const auto& [lane, tick] : task->record->clock) graph.unjoined[lane] = false;
@@ -150,8 +158,8 @@ std::shared_ptr<Graph> end_capture(Stream* stream) {
     for (Stream* member : graph->streams) member->graph.reset();
     graph->streams.clear();
     capturing.erase(std::find(capturing.begin(), capturing.end(), graph));
-    if (graph->broken.empty() && std::find(graph->unjoined.begin(), graph->unjoined.end(), true) != graph->unjoined.end()) {
-        graph->broken = "a stream joined it, and the first stream does not wait for its work";
+    if (std::find(graph->unjoined.begin(), graph->unjoined.end(), true) != graph->unjoined.end()) {
+        spoil(*graph, "a stream joined it, and the first stream does not wait for its work");
     }
     if (!graph->broken.empty()) {
         throw Error(ACL_ERROR_RT_CAPTURE_DEPENDENCY, "the capture failed: " + graph->broken);

@@ -184,7 +184,6 @@ Stream* as_stream(void* handle) {
 
 void destroy_stream(Stream* stream) {
     if (stream->graph) {
-        stream->graph->broken = "a stream of it was destroyed";
         throw Error(ACL_ERROR_RT_STREAM_CAPTURED, "a stream cannot be destroyed while it is captured");
     }
     drain(stream);
@@ -293,7 +292,7 @@ bool query_event(Event* event) {
 
 bool query_stream(Stream* stream) {
     if (stream->graph) {
-        stream->graph->broken = "a captured stream was queried";
+        spoil(*stream->graph, "a captured stream was queried");
         throw Error(ACL_ERROR_RT_STREAM_CAPTURED, "a stream cannot be queried while it is captured");
     }
     advance(stream);
@@ -318,7 +317,7 @@ void synchronize_event(Event* event) {
 void synchronize_stream(Stream* stream) {
     refuse_while_capturing("synchronising the host with a stream");
     if (stream->graph) {
-        stream->graph->broken = "the host synchronised with a captured stream";
+        spoil(*stream->graph, "the host synchronised with a captured stream");
         throw Error(ACL_ERROR_RT_STREAM_CAPTURED, "the host cannot synchronise with a stream while it is captured");
     }
     drain(stream);
