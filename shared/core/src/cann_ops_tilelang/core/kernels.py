@@ -54,7 +54,7 @@ _CTYPES = {
 _build_lock = threading.RLock()
 
 
-def kernel(target: Target) -> Callable[[Callable[P, Any]], Kernel[P]]:
+def kernel(target: Target, *, auto_schedule: bool = True) -> Callable[[Callable[P, Any]], Kernel[P]]:
     """Decorate a kernel factory: compile-time constants in, ``prim_func`` out.
 
     ``cpu``: the prim_func's parameters ``begin`` and ``end`` (int32) are the range of independent tasks to run. The
@@ -62,11 +62,13 @@ def kernel(target: Target) -> Callable[[Callable[P, Any]], Kernel[P]]:
     of the prim_func, then the values of its ``T.dynamic`` symbols, then the number of tasks and the least number of
     tasks that is worth a thread.
 
-    ``ascend``: called as ``build(...)(*arguments, *dynamic)``; the launch goes to the current stream.
+    ``ascend``: called as ``build(...)(*arguments, *dynamic)``; the launch goes to the current stream. Without
+    ``auto_schedule`` instructions stay in the order of the source and the kernel synchronises its pipes itself, as a
+    barrier between cores needs.
     """
 
     def decorate(factory: Callable[P, Any]) -> Kernel[P]:
-        return Kernel(factory, target)
+        return Kernel(factory, target, auto_schedule)
 
     return decorate
 
@@ -74,10 +76,11 @@ def kernel(target: Target) -> Callable[[Callable[P, Any]], Kernel[P]]:
 class Kernel(Generic[P]):
     """A kernel factory and the kernels built from it."""
 
-    def __init__(self, factory: Callable[P, Any], target: Target) -> None:
+    def __init__(self, factory: Callable[P, Any], target: Target, auto_schedule: bool = True) -> None:
         functools.update_wrapper(self, factory)
         self.factory = factory
         self.target = target
+        self.pass_configs = PASS_CONFIGS if auto_schedule else {**PASS_CONFIGS, "tl.enable_auto_schedule": False}
         self._launches: dict[tuple[Any, ...], Callable[..., None]] = {}
         self._compiled: dict[tuple[Any, ...], Any] = {}
 
@@ -95,11 +98,20 @@ class Kernel(Generic[P]):
     def source(self, *constants: P.args, **_: P.kwargs) -> str:
         """The generated code. For Ascend this needs neither CANN nor a device."""
         if self.target == "ascend":
-            with _tilelang_messages():
-                return lower_for_ascend(self.factory(*constants, **_))
+            source: str = self.lower(*constants, **_).kernel_source
+            return source
         self._build(constants)
-        source: str = self._compiled[constants].get_kernel_source()
+        source = self._compiled[constants].get_kernel_source()
         return source
+
+    def lower(self, *constants: P.args, **_: P.kwargs) -> Any:
+        """TileLang's artifact for Ascend: ``kernel_source``, and the lowered functions in ``device_mod``."""
+        import tilelang
+        from tvm.target import Target as TvmTarget
+        from tvm.ir.transform import PassContext
+
+        with _tilelang_messages(), TvmTarget("ascend"), PassContext(opt_level=3, config=self.pass_configs):
+            return tilelang.lower(self.factory(*constants, **_), target="ascend")
 
     def library_path(self, *constants: P.args, **_: P.kwargs) -> str:
         """The file of the compiled library."""
@@ -112,19 +124,10 @@ class Kernel(Generic[P]):
             if constants not in self._launches:
                 with _tilelang_messages():
                     compile_for = _compile_cpu if self.target == "cpu" else _compile_ascend
-                    launch, self._compiled[constants] = compile_for(self.factory(*constants))  # type: ignore[call-arg]
+                    prim_func = self.factory(*constants)  # type: ignore[call-arg]
+                    launch, self._compiled[constants] = compile_for(prim_func, self.pass_configs)
                     self._launches[constants] = launch
             return self._launches[constants]
-
-
-def lower_for_ascend(prim_func: Any) -> str:
-    """The AscendC source of a prim_func."""
-    import tilelang
-    from tvm.target import Target as TvmTarget
-
-    with TvmTarget("ascend"):
-        source: str = tilelang.lower(prim_func, target="ascend").kernel_source
-    return source
 
 
 # -- CPU -----------------------------------------------------------------------------------------------------------
@@ -142,12 +145,13 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _compile_cpu(prim_func: Any) -> tuple[Callable[..., None], Any]:
+def _compile_cpu(prim_func: Any, pass_configs: dict[str, bool]) -> tuple[Callable[..., None], Any]:
     parameters = _parameters(prim_func)
     if not {"begin", "end"} <= {name for name, _, _ in parameters}:
         raise TypeError("a CPU kernel must take the range of its tasks as begin: T.int32, end: T.int32")
     try:
-        compiled = _compile(_with_launcher(prim_func, parameters), "c", [*CPU_FLAGS, f"-DHOST_{_host_tag()}"])
+        flags = [*CPU_FLAGS, f"-DHOST_{_host_tag()}"]
+        compiled = _compile(_with_launcher(prim_func, parameters), "c", flags, pass_configs)
     except Exception as error:
         _require_compiler(error)
         raise
@@ -241,8 +245,8 @@ def num_vector_cores() -> int:
     return min(available, int(cap))
 
 
-def _compile_ascend(prim_func: Any) -> tuple[Callable[..., None], Any]:
-    compiled = _compile(prim_func, ascend_generator(), None)
+def _compile_ascend(prim_func: Any, pass_configs: dict[str, bool]) -> tuple[Callable[..., None], Any]:
+    compiled = _compile(prim_func, ascend_generator(), None, pass_configs)
     entry = compiled.adapter.lib.call
     entry.restype = ctypes.c_int
     entry.argtypes = [*(ctype for _, ctype, _ in _parameters(prim_func)), ctypes.c_void_p]
@@ -300,12 +304,12 @@ def ensure_cache_directory() -> None:
     os.environ["TILELANG_CACHE_DIR"] = temporary
 
 
-def _compile(prim_func: Any, target: str, flags: list[str] | None) -> Any:
+def _compile(prim_func: Any, target: str, flags: list[str] | None, pass_configs: dict[str, bool]) -> Any:
     import tilelang
 
     def compile_once() -> Any:
         return tilelang.compile(
-            prim_func, target=target, execution_backend="cython", compile_flags=flags, pass_configs=PASS_CONFIGS
+            prim_func, target=target, execution_backend="cython", compile_flags=flags, pass_configs=pass_configs
         )
 
     try:
