@@ -33,7 +33,7 @@ from packaging.version import Version
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from .workspace import distribution, find_root, operators, projects
 
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def show(reports: Sequence[Report], console: Console) -> int:
     """Print the table and what failed; the exit code of the command."""
-    table = Table("project", "version", *COLUMNS, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(Column("project", no_wrap=True), "version", *COLUMNS, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for report in reports:
         cells = [report.cells.get(column, "") for column in COLUMNS]
         styled = [f"[red]{cell}[/red]" if cell == "FAILED" else cell for cell in cells]
