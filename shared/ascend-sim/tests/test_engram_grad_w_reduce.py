@@ -35,7 +35,9 @@ def fused(gradient: torch.Tensor, total: np.ndarray, weight: torch.Tensor) -> np
     """fma(total, weight, gradient) rounded once to float32."""
     # total * weight is exact in double (24 + 8 bits); adding in long double and rounding twice is safe but for ties, which the
     # 64-bit significand of long double pushes out of reach of these values.
-    exact = total.astype(np.longdouble) * weight.float().numpy().astype(np.longdouble) + gradient.numpy().astype(np.longdouble)
+    exact = total.astype(np.longdouble) * weight.float().numpy().astype(np.longdouble) + gradient.numpy().astype(
+        np.longdouble
+    )
     return exact.astype(np.float32)
 
 

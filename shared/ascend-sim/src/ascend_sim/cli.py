@@ -15,13 +15,32 @@ from ascend_sim import report, toolchain
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="ascend-sim", description="An Ascend 950 simulated on the host: a model for correctness and counting, not time.")
+    parser = argparse.ArgumentParser(
+        prog="ascend-sim",
+        description="An Ascend 950 simulated on the host: a model for correctness and counting, not time.",
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("env", help="print the environment variables, as shell commands")
-    run = commands.add_parser("run", help="run a command on the simulated Ascend", usage="ascend-sim run [options] -- COMMAND...")
-    run.add_argument("--checks", choices=("on", "off"), default="on", help="report races and wrong accesses (default: on)")
-    run.add_argument("--async", action="store_true", dest="deferred", help="defer work on streams to synchronisation, and report races between streams")
-    run.add_argument("--report", type=Path, nargs="?", const=Path(), metavar="DIRECTORY", help="count, print a table, write JSON and pictures")
+    run = commands.add_parser(
+        "run", help="run a command on the simulated Ascend", usage="ascend-sim run [options] -- COMMAND..."
+    )
+    run.add_argument(
+        "--checks", choices=("on", "off"), default="on", help="report races and wrong accesses (default: on)"
+    )
+    run.add_argument(
+        "--async",
+        action="store_true",
+        dest="deferred",
+        help="defer work on streams to synchronisation, and report races between streams",
+    )
+    run.add_argument(
+        "--report",
+        type=Path,
+        nargs="?",
+        const=Path(),
+        metavar="DIRECTORY",
+        help="count, print a table, write JSON and pictures",
+    )
     run.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND...")
     commands.add_parser("doctor", help="tell what is installed and what is missing")
     options = parser.parse_args(arguments)

@@ -9,7 +9,22 @@ from pathlib import Path
 
 from ascend_sim.toolchain import CompileError, compile_kernels
 
-_IGNORED = ("-O", "-fPIC", "-std=", "--npu-arch=", "-Wl,", "-shared", "--shared", "-c", "--cce-", "-g", "-W", "-D", "-L", "-l")
+_IGNORED = (
+    "-O",
+    "-fPIC",
+    "-std=",
+    "--npu-arch=",
+    "-Wl,",
+    "-shared",
+    "--shared",
+    "-c",
+    "--cce-",
+    "-g",
+    "-W",
+    "-D",
+    "-L",
+    "-l",
+)
 _IGNORED_WITH_VALUE = ("-mllvm", "-x", "-Xclang")
 
 

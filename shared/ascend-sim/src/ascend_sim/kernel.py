@@ -94,7 +94,9 @@ def compile(source: str, *, checks: bool = True) -> Library:
     """Compile AscendC source; the result is cached on disk. Raises CompileError with the AscendC line."""
     found = tuple(kernels(source))
     if not found:
-        raise toolchain.CompileError("the source defines no kernel (a __global__ __vector__, __cube__ or __mix__ function)")
+        raise toolchain.CompileError(
+            "the source defines no kernel (a __global__ __vector__, __cube__ or __mix__ function)"
+        )
     core()
     path = toolchain.compile_kernels(source, checks=checks)
     return Library(path, found, ctypes.CDLL(str(path)))
@@ -118,7 +120,9 @@ def launch(library: Library, kernel: str | None, blocks: int, *arguments: Any) -
     descriptor = library.descriptor(kernel)
     names = descriptor.parameters.decode().split(",") if descriptor.argument_count else []
     if len(arguments) != descriptor.argument_count:
-        raise TypeError(f"{descriptor.name.decode()} takes {len(names)} arguments ({', '.join(names)}), got {len(arguments)}")
+        raise TypeError(
+            f"{descriptor.name.decode()} takes {len(names)} arguments ({', '.join(names)}), got {len(arguments)}"
+        )
     if isinstance(blocks, bool) or not isinstance(blocks, int) or not 1 <= blocks <= 65535:
         raise ValueError(f"blocks must be an integer in [1, 65535], got {blocks!r}")
     packed = ctypes.create_string_buffer(descriptor.argument_bytes + 8)
@@ -225,11 +229,23 @@ class Trace:
     def from_json(cls, data: dict[str, Any]) -> Trace:
         """From the core library's JSON."""
         cores = tuple(
-            CoreTrace(core["block"], core["core"], core["time"], core["peak"], {k: (n, a) for k, (n, a, _) in sorted(core["kinds"].items())})
+            CoreTrace(
+                core["block"],
+                core["core"],
+                core["time"],
+                core["peak"],
+                {k: (n, a) for k, (n, a, _) in sorted(core["kinds"].items())},
+            )
             for core in data["cores"]
         )
         pipes = {kind: pipe for core in data["cores"] for kind, (_, _, pipe) in core["kinds"].items()}
-        return cls(data["kernel"], data["blocks"], {t["name"]: (t["read"], t["written"]) for t in data["tensors"]}, cores, pipes)
+        return cls(
+            data["kernel"],
+            data["blocks"],
+            {t["name"]: (t["read"], t["written"]) for t in data["tensors"]},
+            cores,
+            pipes,
+        )
 
 
 def trace() -> Trace:

@@ -23,7 +23,9 @@ class Program:
         self.source: str = artifact.kernel_source
         self._checks = checks
         self._library: kernel.Library | None = None
-        self._grid = [extent for tag, extent in functions[0].attrs["thread_extent"].items() if tag.startswith("blockIdx.")]
+        self._grid = [
+            extent for tag, extent in functions[0].attrs["thread_extent"].items() if tag.startswith("blockIdx.")
+        ]
         self._kernel_parameters = list(functions[0].params)
         self._buffers = [prim_func.buffer_map[p] if p in prim_func.buffer_map else None for p in prim_func.params]
         self._names = [b.name if b is not None else p.name for b, p in zip(self._buffers, prim_func.params)]
@@ -31,7 +33,9 @@ class Program:
     def __call__(self, *arguments: Any) -> None:
         """Run; raises KernelError if a check fails."""
         if len(arguments) != len(self._names):
-            raise TypeError(f"the program takes {len(self._names)} arguments ({', '.join(self._names)}), got {len(arguments)}")
+            raise TypeError(
+                f"the program takes {len(self._names)} arguments ({', '.join(self._names)}), got {len(arguments)}"
+            )
         values = dict(zip(self._names, arguments))
         for name, buffer, argument in zip(self._names, self._buffers, arguments):
             if buffer is not None:
@@ -39,13 +43,19 @@ class Program:
         if self._library is None:
             self._library = kernel.compile(self.source, checks=self._checks)
         descriptor = self._library.kernels[0]
-        kernel.launch(self._library, descriptor.name, self.blocks(values), *(values[name] for name in descriptor.parameters))
+        kernel.launch(
+            self._library, descriptor.name, self.blocks(values), *(values[name] for name in descriptor.parameters)
+        )
 
     def blocks(self, values: dict[str, Any]) -> int:
         """The number of blocks for given values of the dynamic symbols."""
         from tvm import arith, tirx
 
-        numbers = {p: tirx.IntImm(p.dtype, int(values[p.name])) for p in self._kernel_parameters if isinstance(values.get(p.name), int)}
+        numbers = {
+            p: tirx.IntImm(p.dtype, int(values[p.name]))
+            for p in self._kernel_parameters
+            if isinstance(values.get(p.name), int)
+        }
         count = 1
         for extent in self._grid:
             bound = tirx.stmt_functor.substitute(extent, numbers) if numbers else extent

@@ -11,7 +11,22 @@ from xml.sax.saxutils import escape
 from ascend_sim.kernel import Trace
 
 NOTE = "model: one unit an instruction and one more for every 256 bytes or 4096 multiply-adds; not time"
-_COLUMNS = ("kernel", "launches", "blocks", "read", "written", "DMAs", "mean DMA", "vector", "SIMT", "multiply-adds", "UB", "L1", "L0A/B/C", "model")
+_COLUMNS = (
+    "kernel",
+    "launches",
+    "blocks",
+    "read",
+    "written",
+    "DMAs",
+    "mean DMA",
+    "vector",
+    "SIMT",
+    "multiply-adds",
+    "UB",
+    "L1",
+    "L0A/B/C",
+    "model",
+)
 
 
 def write(directory: Path) -> str:
@@ -28,10 +43,19 @@ def write(directory: Path) -> str:
     for name, group in sorted(by_kernel.items()):
         last = Trace.from_json(group[-1])
         rows.append(_row(last, len(group)))
-        data.append({**summary(last), "launches": len(group), "errors": [launch["error"] for launch in group if launch["error"]]})
+        data.append(
+            {
+                **summary(last),
+                "launches": len(group),
+                "errors": [launch["error"] for launch in group if launch["error"]],
+            }
+        )
         (directory / f"{name}.svg").write_text(picture(name, group[-1]["segments"]))
     (directory / "report.json").write_text(json.dumps({"note": NOTE, "kernels": data}, indent=1) + "\n")
-    return f"{_table([_COLUMNS, *rows])}\n(counts of each kernel's last launch; {NOTE})\n{directory}: report.json, " + ", ".join(f"{k}.svg" for k in sorted(by_kernel))
+    return (
+        f"{_table([_COLUMNS, *rows])}\n(counts of each kernel's last launch; {NOTE})\n{directory}: report.json, "
+        + ", ".join(f"{k}.svg" for k in sorted(by_kernel))
+    )
 
 
 def summary(trace: Trace) -> dict[str, Any]:
@@ -47,7 +71,13 @@ def summary(trace: Trace) -> dict[str, Any]:
         "multiply_adds": trace.multiply_adds,
         "peak_bytes": trace.peak,
         "cores": [
-            {"block": core.block, "core": core.core, "model_end": core.time, "peak_bytes": core.peak, "instructions": {k: n for k, (n, _) in core.kinds.items()}}
+            {
+                "block": core.block,
+                "core": core.core,
+                "model_end": core.time,
+                "peak_bytes": core.peak,
+                "instructions": {k: n for k, (n, _) in core.kinds.items()},
+            }
             for core in trace.cores
         ],
     }
@@ -84,11 +114,27 @@ def _bytes(count: float) -> str:
 
 def _table(rows: list[tuple[str, ...]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))) for row in rows]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))
+        )
+        for row in rows
+    ]
     return "\n".join(line.rstrip() for line in lines)
 
 
-_PALETTE = ("#4878a8", "#d1834b", "#62a05f", "#b65d60", "#8171a8", "#93785b", "#d38cc0", "#7f7f7f", "#b8a54a", "#55a8b5")
+_PALETTE = (
+    "#4878a8",
+    "#d1834b",
+    "#62a05f",
+    "#b65d60",
+    "#8171a8",
+    "#93785b",
+    "#d38cc0",
+    "#7f7f7f",
+    "#b8a54a",
+    "#55a8b5",
+)
 
 
 def picture(kernel: str, segments: list[list[Any]]) -> str:
@@ -109,10 +155,14 @@ def picture(kernel: str, segments: list[list[Any]]) -> str:
         out.append(f'<line x1="{left}" y1="{y + height - 1}" x2="{left + width}" y2="{y + height - 1}" stroke="#ddd"/>')
         for kind, start, stop in _merged([s for s in segments if tuple(s[:3]) == (block, core, pipe)], end / width):
             x, w = left + start / end * width, max((stop - start) / end * width, 0.3)
-            out.append(f'<rect x="{x:.1f}" y="{y}" width="{w:.1f}" height="{height - 4}" fill="{colour[kind]}"><title>{kind} {start}-{stop}</title></rect>')
+            out.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{w:.1f}" height="{height - 4}" fill="{colour[kind]}"><title>{kind} {start}-{stop}</title></rect>'
+            )
     for i, kind in enumerate(kinds):
         x, y = left + i % 8 * 150, 64 + height * len(lanes) + i // 8 * 18
-        out.append(f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour[kind]}"/><text x="{x + 14}" y="{y}">{escape(kind)}</text>')
+        out.append(
+            f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour[kind]}"/><text x="{x + 14}" y="{y}">{escape(kind)}</text>'
+        )
     return "\n".join([*out, "</svg>", ""])
 
 

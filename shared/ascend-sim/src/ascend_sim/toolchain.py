@@ -28,6 +28,8 @@ _KERNEL_FLAGS = (
     "-fvisibility=default", "-fno-semantic-interposition",
     # A code address must identify one source line.
     "-fno-crossjumping", "-fno-tree-tail-merge", "-fno-optimize-sibling-calls",
+    # A stack overflow must meet the guard page.
+    "-fstack-clash-protection",
     "-w", "-fmax-errors=20", "-fdiagnostics-color=never",
 )  # fmt: skip
 # Raw loads and stores become calls that the core library implements; the sanitizer's own runtime is not used.
@@ -130,7 +132,10 @@ def build(sources: Sequence[Path], name: str, flags: Sequence[str] = (), headers
 
 def core_library() -> Path:
     """The simulator's core library: cores, checks, counters."""
-    headers = [*(INCLUDE / "asim" / f"{name}.h" for name in ("core", "launch", "types")), *sorted((INCLUDE / "asim").glob("*_native.h"))]
+    headers = [
+        *(INCLUDE / "asim" / f"{name}.h" for name in ("core", "launch", "types")),
+        *sorted((INCLUDE / "asim").glob("*_native.h")),
+    ]
     return build(sorted((_PACKAGE / "native").glob("*.cpp")), "asim", ["-O3", "-ldl"], headers)
 
 
@@ -152,7 +157,9 @@ def compile_kernels(source: str, *, checks: bool = True, includes: Sequence[str]
         templates = template_dir()
         includes = [str(templates)] if templates else []
     core = core_library()
-    templates_digest = [_headers_digest(Path(path) / "tl_templates" / "ascend") for path in includes if Path(path).is_dir()]
+    templates_digest = [
+        _headers_digest(Path(path) / "tl_templates" / "ascend") for path in includes if Path(path).is_dir()
+    ]
 
     def make(work: Path) -> None:
         (work / "kernel.asc").write_text(source)
@@ -161,9 +168,14 @@ def compile_kernels(source: str, *, checks: bool = True, includes: Sequence[str]
         (work / "kernel.cpp").write_text(text)
         flags = [*_BASE_FLAGS, *_KERNEL_FLAGS, *(_CHECK_FLAGS if checks else ("-DASIM_CHECKS=0",))]
         paths = [f"-I{INCLUDE}", *(f"-I{path}" for path in includes)]
-        error = run_compiler([compiler(), *(flag for flag in flags if flag != "-shared"), *paths, "-c", "kernel.cpp", "-o", "kernel.o"], work)
+        error = run_compiler(
+            [compiler(), *(flag for flag in flags if flag != "-shared"), *paths, "-c", "kernel.cpp", "-o", "kernel.o"],
+            work,
+        )
         # Linked by a command of its own: -fsanitize would add the sanitizer's runtime.
-        error = error or run_compiler([compiler(), "-shared", "kernel.o", str(core), "-Wl,-z,defs", "-lm", "-o", "kernel.so"], work)
+        error = error or run_compiler(
+            [compiler(), "-shared", "kernel.o", str(core), "-Wl,-z,defs", "-lm", "-o", "kernel.so"], work
+        )
         if error:
             raise CompileError(explain(error, source))
         (work / "kernel.o").unlink()

@@ -11,7 +11,9 @@ _KERNEL = re.compile(
 )
 _LAUNCH = re.compile(r"\b(?P<name>\w+)\s*<<<")
 # On-chip pointers start as numbers. UB is dereferenced, so its numbers become host addresses; the others stay offsets.
-_UB_ADDRESS = re.compile(r"\(\s*__ubuf__\s+(?P<type>[\w:]+(?:\s+[\w:]+)*)\s*\*\s*\)\s*(?P<offset>0[xX][0-9a-fA-F]+|\d+)(?![\w.])")
+_UB_ADDRESS = re.compile(
+    r"\(\s*__ubuf__\s+(?P<type>[\w:]+(?:\s+[\w:]+)*)\s*\*\s*\)\s*(?P<offset>0[xX][0-9a-fA-F]+|\d+)(?![\w.])"
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,9 @@ class KernelInfo:
 def _matching(source: str, start: int, pair: str) -> int:
     """Index of the bracket that closes the one at `start`, or -1; comments and literals are skipped."""
     depth = 0
-    for match in re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|[' + re.escape(pair) + "]", re.S).finditer(source, start):
+    for match in re.compile(
+        r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|[' + re.escape(pair) + "]", re.S
+    ).finditer(source, start):
         if match.group() == pair[0]:
             depth += 1
         elif match.group() == pair[1]:
@@ -60,7 +64,9 @@ def kernels(source: str) -> list[KernelInfo]:
         if closing < 0 or body < 0 or source[closing + 1 : body].strip():
             continue  # a declaration
         end = _matching(source, body, "{}")
-        names = tuple(re.findall(r"\w+", parameter)[-1] for parameter in _split_arguments(source[opening + 1 : closing]))
+        names = tuple(
+            re.findall(r"\w+", parameter)[-1] for parameter in _split_arguments(source[opening + 1 : closing])
+        )
         if match["cubes"] is not None:
             cubes, vectors = int(match["cubes"]), int(match["vectors"])
         else:
@@ -99,7 +105,8 @@ def translate(source: str) -> str:
         position = end + 1
     text = output + text[position:]
     tail = "".join(
-        f'ASIM_KERNEL({k.name}, {k.cubes}, {k.vectors}, {str(k.simt).lower()}, "{",".join(k.parameters)}")\n' for k in found.values()
+        f'ASIM_KERNEL({k.name}, {k.cubes}, {k.vectors}, {str(k.simt).lower()}, "{",".join(k.parameters)}")\n'
+        for k in found.values()
     )
     return f"{text}\n{tail}"
 
@@ -126,11 +133,17 @@ def explain(diagnostics: str, source: str) -> str:
         end = errors[index + 1].start() if index + 1 < len(errors) else len(diagnostics)
         line = int(error["line"]) if error["file"].endswith(".asc") else 0
         if not line:  # inside a header: the instantiation chain before the error names the line
-            frames = list(_FRAME.finditer(diagnostics, begin, error.start())) or list(_FRAME.finditer(diagnostics, error.end(), end))
+            frames = list(_FRAME.finditer(diagnostics, begin, error.start())) or list(
+                _FRAME.finditer(diagnostics, error.end(), end)
+            )
             line = int(frames[-1]["line"]) if frames else 0
         name = next((found["name"] for pattern in _NAMES if (found := pattern.search(error["message"]))), None)
         what = f"{name} is not supported by the simulator ({error['message']})" if name else error["message"]
         shown = lines[line - 1].strip() if 0 < line <= len(lines) else f"{error['file']}:{error['line']}"
         messages.append(f"line {line}: {what}\n    {shown}" if line else f"{shown}: {what}")
     unique = list(dict.fromkeys(messages))
-    return "the AscendC source does not compile:\n" + "\n".join(unique[:10]) + f"\n\ncompiler output:\n{diagnostics[:6000]}"
+    return (
+        "the AscendC source does not compile:\n"
+        + "\n".join(unique[:10])
+        + f"\n\ncompiler output:\n{diagnostics[:6000]}"
+    )

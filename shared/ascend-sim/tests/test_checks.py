@@ -1,0 +1,322 @@
+"""Every kind of bug, planted into generated source, gives exactly its report; the unchanged kernels give none.
+
+The variants of a kernel are one source with renamed copies, because compiling costs seconds and running milliseconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import ascend_sim
+import numpy as np
+import pytest
+import tilelang.ascend.language as T
+import torch
+from ascend_sim import KernelError
+from tilelang.ascend.language import simd as S
+
+ROWS, COLUMNS = 8, 256
+M, N, K = 64, 64, 64
+
+
+@T.prim_func
+def pipeline(
+    a: T.Tensor((ROWS, COLUMNS), "float32"),
+    b: T.Tensor((ROWS, COLUMNS), "float32"),
+    c: T.Tensor((ROWS, COLUMNS), "float32"),
+):
+    with T.Kernel(2) as core:
+        a_ub = T.alloc_shared((COLUMNS,), "float32")
+        b_ub = T.alloc_shared((COLUMNS,), "float32")
+        c_ub = T.alloc_shared((COLUMNS,), "float32")
+        for i in T.Pipelined(ROWS // 2, num_stages=2):
+            T.copy(a[core * (ROWS // 2) + i, 0:COLUMNS], a_ub)
+            T.copy(b[core * (ROWS // 2) + i, 0:COLUMNS], b_ub)
+            with T.SimdVF():
+                for j in T.serial(COLUMNS // 64):
+                    S.vsts(c_ub[j * 64], S.vadd(S.vld(a_ub[j * 64]), S.vld(b_ub[j * 64])))
+            T.copy(c_ub, c[core * (ROWS // 2) + i, 0:COLUMNS])
+
+
+@T.prim_func
+def matmul(a: T.Tensor((M, K), "bfloat16"), b: T.Tensor((N, K), "bfloat16"), c: T.Tensor((M, N), "float32")):
+    with T.Kernel(1) as _:
+        a_l1 = T.alloc_l1((M, K), "bfloat16")
+        b_l1 = T.alloc_l1((N, K), "bfloat16")
+        c_l0c = T.alloc_l0c((M, N), "float32")
+        c_ub = T.alloc_shared((M // 2, N), "float32")
+        T.copy(a[0, 0], a_l1)
+        T.copy(b[0, 0], b_l1)
+        T.gemm(a_l1, b_l1, c_l0c, transpose_B=True, clear_accum=True)
+        T.dual_copy(c_l0c, c_ub)
+        with T.SimtVF(threads=128):
+            for i, j in T.Parallel(M // 2, N):
+                c_ub[i, j] = c_ub[i, j] + 1.0
+        T.dual_copy(c_ub, c[0:M, 0:N])
+
+
+def edit(source: str, pattern: str, replacement: str, count: int = 1) -> str:
+    """Replace the first `count` matches of a regular expression; that there are none is an error."""
+    result, found = re.subn(pattern, replacement, source, count=count)
+    assert found, f"{pattern!r} is not in the generated source:\n{source}"
+    return result
+
+
+class Bug:
+    """Edits of generated source, and the report they must give: `at` and `other` are (core, pipe, part of the line)."""
+
+    def __init__(
+        self,
+        *edits: tuple[str, str],
+        code: str,
+        at: tuple[str, str | None, str],
+        other: tuple[str, str, str] | None = None,
+        **report: str,
+    ) -> None:
+        self.edits, self.code, self.at, self.other, self.report = edits, code, at, other, report
+
+
+def reroute(
+    source_pipe: str, target_pipe: str, new_target: str, where: str = r"\(i & 1\)"
+) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Make the event that orders two pipes order another pair instead, under an unused id."""
+    return tuple(
+        (
+            rf"asc_sync_{verb}\(PIPE_{source_pipe}, PIPE_{target_pipe}, static_cast<event_t>\({where}\)\)",
+            f"asc_sync_{verb}(PIPE_{source_pipe}, PIPE_{new_target}, event_t(5))",
+        )
+        for verb in ("notify", "wait")
+    )
+
+
+VECTOR = "vector core 0"
+LOAD, STORE, COMPUTE = "asc_copy_gm2ub_align", "asc_copy_ub2gm_align", "simd_inst::vsts_norm"
+A_LOAD = r"\[\(\(i & 1\) \* 256\)\]\)\)\), \(__gm__ uint8_t\*\)\(\(&\(a\["
+B_OFFSET = r"\(\(\(i & 1\) \* 256\) \+ 512\)\]"
+C_STORE = r"c\[\(\(\(\(int32_t\)block_idx\) \* 1024\) \+ \(i \* 256\)\)\]"
+
+PIPELINE = {
+    "load_not_awaited": Bug(
+        *reroute("MTE2", "V", "MTE3"),
+        code="hazard", memory="UB", kind="read after write", at=(VECTOR, "PIPE_V", COMPUTE), other=(VECTOR, "PIPE_MTE2", LOAD),
+    ),
+    "store_not_ordered_after_compute": Bug(
+        *reroute("V", "MTE3", "MTE2"),
+        code="hazard", memory="UB", kind="read after write", at=(VECTOR, "PIPE_MTE3", STORE), other=(VECTOR, "PIPE_V", COMPUTE),
+    ),
+    "load_overwrites_what_is_computed_on": Bug(
+        (r"asc_sync_notify\(PIPE_V, PIPE_MTE2, static_cast<event_t>\(\(i & 1\)\)\)", "asc_sync_notify(PIPE_V, PIPE_S, event_t(5))"),
+        (r"asc_sync_wait\(PIPE_V, PIPE_MTE2, static_cast<event_t>\(\(i & 1\)\)\)", "if (i < 2) asc_sync_wait(PIPE_V, PIPE_MTE2, static_cast<event_t>(i))"),
+        (r"asc_sync_wait\(PIPE_V, PIPE_MTE2, static_cast<event_t>\([01]\)\);\n", "\n"),
+        (r"asc_sync_wait\(PIPE_V, PIPE_MTE2, static_cast<event_t>\([01]\)\);\n", "\n"),
+        (r"event_t\(5\)", "static_cast<event_t>(i)"),
+        code="hazard", memory="UB", kind="write after read", at=(VECTOR, "PIPE_MTE2", LOAD), other=(VECTOR, "PIPE_V", COMPUTE),
+    ),
+    "compute_overwrites_what_is_stored": Bug(
+        (r"asc_sync_notify\(PIPE_MTE3, PIPE_V, static_cast<event_t>\(\(i & 1\)\)\)", "asc_sync_notify(PIPE_MTE3, PIPE_S, static_cast<event_t>(i))"),
+        (r"asc_sync_wait\(PIPE_MTE3, PIPE_V, static_cast<event_t>\(\(i & 1\)\)\)", "if (i < 2) asc_sync_wait(PIPE_MTE3, PIPE_V, static_cast<event_t>(i))"),
+        code="hazard", memory="UB", kind="write after read", at=(VECTOR, "PIPE_V", COMPUTE), other=(VECTOR, "PIPE_MTE3", STORE),
+    ),
+    "blocks_write_the_same_rows": Bug(
+        (C_STORE, "c[i * 256]"),
+        code="hazard", memory="GM", kind="write after write", at=(VECTOR, "PIPE_MTE3", STORE), other=(VECTOR, "PIPE_MTE3", STORE),
+    ),
+    "never_written": Bug(
+        (r"(b\[.*?\]\)\)\), 1, )1024", r"\g<1>992"),
+        code="uninitialised", memory="UB", at=(VECTOR, "PIPE_MTE3", STORE),
+    ),
+    "past_the_tensor": Bug((C_STORE, "c[((int32_t)block_idx) * 1024 + i * 256 + i / 3 * 2048]"), code="out-of-bounds", at=(VECTOR, "PIPE_MTE3", STORE)),
+    "before_the_tensor": Bug((r"&\(a\[", "&((a - 64)["), code="out-of-bounds", at=(VECTOR, "PIPE_MTE2", LOAD)),
+    "outside_ub": Bug((B_OFFSET, "63304]"), code="out-of-bounds", at=(VECTOR, "PIPE_MTE2", LOAD)),
+    "reserved_ub": Bug((r"\+ 1024\)\]\)\)\), 1,", "+ 63488)]))), 1,"), code="out-of-bounds", at=(VECTOR, "PIPE_MTE3", STORE)),
+    "dma_misaligned": Bug((B_OFFSET, "((i & 1) * 256) + 513]"), code="misaligned", at=(VECTOR, "PIPE_MTE2", LOAD)),
+    "vector_misaligned": Bug((r"\(j \* 64\)\)\]\)\), 0\)", "(j * 64)) + 1])), 0)"), code="misaligned", at=(VECTOR, "PIPE_V", COMPUTE)),
+    "stride_misaligned": Bug((r"1, 1024, 0, 0, 0, (.*?), 1024, 1024", r"2, 480, 0, 0, 0, \1, 480, 500"), code="misaligned", at=(VECTOR, None, LOAD)),
+    "bursts_overlap": Bug((r"1, 1024, 0, 0, 0, (.*?), 1024, 1024", r"2, 512, 0, 0, 0, \1, 512, 256"), code="overlap", at=(VECTOR, None, LOAD)),
+    "no_bursts": Bug((r"1, 1024, 0, 0, 0,", "0, 1024, 0, 0, 0,"), code="argument", at=(VECTOR, None, LOAD)),
+    "wait_without_notify": Bug(
+        (r"asc_sync_notify\(PIPE_V, PIPE_MTE2, static_cast<event_t>\(1\)\);", ""),
+        code="deadlock", at=(VECTOR, "PIPE_MTE2", "asc_sync_wait(PIPE_V, PIPE_MTE2"),
+    ),
+    "notify_without_wait": Bug(
+        (r"asc_sync_wait\(PIPE_V, PIPE_MTE2, static_cast<event_t>\(1\)\);", ""),
+        code="pending-notify", at=(VECTOR, "PIPE_V", "asc_sync_notify(PIPE_V, PIPE_MTE2"),
+    ),
+    "event_used_twice": Bug(
+        (r"(asc_sync_notify\(PIPE_MTE2, PIPE_V, .*?\);)", r"\1 \1"),
+        code="double-notify", at=(VECTOR, "PIPE_MTE2", "asc_sync_notify(PIPE_MTE2, PIPE_V"),
+    ),
+    "unlock_without_lock": Bug((r"asc_init\(\);", "asc_init(); asc_unlock(PIPE_V, 3);"), code="argument", at=(VECTOR, "PIPE_V", "asc_unlock")),
+    "lock_never_unlocked": Bug((r"asc_init\(\);", "asc_init(); asc_lock(PIPE_V, 3);"), code="pending-notify", at=(VECTOR, "PIPE_V", "asc_lock")),
+    "locks_nested": Bug((r"asc_init\(\);", "asc_init(); asc_lock(PIPE_V, 3); asc_lock(PIPE_MTE2, 3);"), code="argument", at=(VECTOR, "PIPE_MTE2", "asc_lock")),
+    "scalar_reads_what_is_loading": Bug(
+        (r"asc_sync_notify\(PIPE_MTE2, PIPE_V", "if (((__ubuf__ float*)buf_dyn_shmem)[(i & 1) * 256] == 1e30f) { c[0] = 0; } asc_sync_notify(PIPE_MTE2, PIPE_V"),
+        code="hazard", memory="UB", kind="read after write", at=(VECTOR, "PIPE_S", "1e30f"), other=(VECTOR, "PIPE_MTE2", LOAD),
+    ),
+    "pipe_of_another_core": Bug((r"asc_init\(\);", "asc_init(); asc_sync_notify(PIPE_M, PIPE_FIX, event_t(0));"), code="argument", at=(VECTOR, None, "asc_sync_notify(PIPE_M")),
+    "endless": Bug((r"asc_init\(\);", "asc_init(); for (volatile int n = 0; n >= 0;) n = 1;"), code="timeout", at=(VECTOR, None, "volatile int n")),
+}  # fmt: skip
+
+CUBE = "cube core"
+MATMUL = {
+    "result_not_awaited": Bug(
+        *reroute("M", "FIX", "MTE2", "0"),
+        code="hazard", memory="L0C", kind="read after write", at=(CUBE, "PIPE_FIX", "asc_copy_l0c2ub"), other=(CUBE, "PIPE_M", "ascend_gemm_l1"),
+    ),
+    "operands_not_awaited": Bug(
+        *reroute("MTE2", "MTE1", "M", "0"),
+        code="hazard", memory="L1", kind="read after write", at=(CUBE, "PIPE_MTE1", "ascend_gemm_l1"), other=(CUBE, "PIPE_MTE2", "asc_copy_gm2l1_nd2nz"),
+    ),
+    "vector_does_not_wait_for_cube": Bug(
+        (r"asc_sync_intra_wait\(PIPE_V, 0\);", ""),
+        code="hazard", memory="UB", kind="read after write", at=(VECTOR, "PIPE_V", "make_float2"), other=(CUBE, "PIPE_FIX", "asc_copy_l0c2ub"),
+    ),
+    "cube_never_arrives": Bug(
+        (r"asc_sync_intra_arrive\(PIPE_FIX, 0\);", ""),
+        code="deadlock", at=(VECTOR, "PIPE_V", "asc_sync_intra_wait"),
+    ),
+    "arrives_twice": Bug(
+        (r"(asc_sync_intra_arrive\(PIPE_FIX, 0\);)", r"\1 \1"),
+        code="pending-notify", at=(VECTOR, None, "asc_sync_intra_arrive"),
+    ),
+    "outside_l1": Bug((r"buf_dyn_l1 \+ 4096", "buf_dyn_l1 + 262000"), code="out-of-bounds", at=(CUBE, "PIPE_MTE2", "asc_copy_gm2l1_nd2nz")),
+    "operand_never_loaded": Bug((r"asc_copy_gm2l1_nd2nz\(\(\(__cbuf__ bfloat16_t\*\)buf_dyn_l1\), .*?;", ""), code="uninitialised", at=(VECTOR, None, "make_float2")),
+}  # fmt: skip
+
+
+def variants(prim_func: Any, bugs: dict[str, Bug]) -> tuple[ascend_sim.Library, str]:
+    """One library with the unchanged kernel `<name>_clean` and one kernel for each bug, and its source."""
+    source = ascend_sim.Program(prim_func).source
+    kernel = f"{prim_func.attrs['global_symbol']}_kernel"
+    includes = "".join(line for line in source.splitlines(keepends=True) if line.startswith("#include"))
+    body = source[source.rindex("#include") :].split("\n", 1)[1]
+    text = includes + body.replace(kernel, f"{kernel}_clean")
+    for name, bug in bugs.items():
+        variant = body
+        for pattern, replacement in bug.edits:
+            variant = edit(variant, pattern, replacement)
+        text += variant.replace(kernel, f"{kernel}_{name}")
+    return ascend_sim.compile(text), text
+
+
+@functools.cache
+def pipeline_variants() -> tuple[ascend_sim.Library, str]:
+    return variants(pipeline, PIPELINE)
+
+
+@functools.cache
+def matmul_variants() -> tuple[ascend_sim.Library, str]:
+    return variants(matmul, MATMUL)
+
+
+def launch_pipeline(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    a = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
+    b = np.sqrt(a)
+    c = np.zeros_like(a)
+    ascend_sim.launch(pipeline_variants()[0], f"pipeline_kernel_{name}", 2, a, b, c)
+    return a, b, c
+
+
+def launch_matmul(name: str) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randint(-4, 5, (M, K), generator=generator).bfloat16()
+    b = torch.randint(-4, 5, (N, K), generator=generator).bfloat16()
+    c = torch.zeros(M, N)
+    ascend_sim.launch(matmul_variants()[0], f"matmul_kernel_{name}", 1, a, b, c)
+    return a, b, c
+
+
+def check(report: dict[str, Any], bug: Bug, source: str, kernel: str) -> None:
+    core, pipe, line = bug.at
+    assert report["code"] == bug.code, report
+    assert report["kernel"] == kernel
+    assert report["core"] == core
+    assert pipe is None or report["pipe"] == pipe
+    for name, value in bug.report.items():
+        assert report[name] == value
+    places = [(report["source"], line)]
+    if bug.other is not None:
+        core, pipe, line = bug.other
+        other = report["other"]
+        assert (other["core"], other["pipe"]) == (core, pipe)
+        places.append((other["source"], line))
+    lines = source.splitlines()
+    for place, part in places:
+        assert part in place["text"], report
+        assert lines[place["line"] - 1].strip() == place["text"]
+        # The line is one of this variant, not of a copy under another name.
+        function = next(
+            text for text in reversed(lines[: place["line"]]) if re.match(r'(__sim|extern "C" __global__)', text)
+        )
+        assert kernel in function
+
+
+def test_pipeline_without_a_bug_is_clean() -> None:
+    a, b, c = launch_pipeline("clean")
+    np.testing.assert_array_equal(c, a + b)
+
+
+@pytest.mark.parametrize("name", PIPELINE)
+def test_bug_in_a_pipeline(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "endless":
+        monkeypatch.setenv("ASCEND_SIM_TIMEOUT", "0.5")
+    with pytest.raises(KernelError) as error:
+        launch_pipeline(name)
+    check(error.value.report, PIPELINE[name], pipeline_variants()[1], f"pipeline_kernel_{name}")
+    assert f"pipeline_kernel_{name}" in str(error.value)
+    # The failure leaves nothing behind.
+    a, b, c = launch_pipeline("clean")
+    np.testing.assert_array_equal(c, a + b)
+
+
+def test_matmul_without_a_bug_is_clean() -> None:
+    a, b, c = launch_matmul("clean")
+    torch.testing.assert_close(c, a.float() @ b.float().T + 1, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", MATMUL)
+def test_bug_in_a_cube_and_vector_kernel(name: str) -> None:
+    with pytest.raises(KernelError) as error:
+        launch_matmul(name)
+    check(error.value.report, MATMUL[name], matmul_variants()[1], f"matmul_kernel_{name}")
+
+
+def test_deadlock_names_every_waiting_core() -> None:
+    with pytest.raises(KernelError) as error:
+        launch_matmul("cube_never_arrives")
+    assert [(wait["core"], wait["waits_for"]) for wait in error.value.report["waits"]] == [
+        ("vector core 0", "intra flag 0")
+    ]
+
+
+CRASHES = {
+    "segfault": ("*(volatile int*)64 = 1;", "segmentation fault"),
+    "division": ("volatile int zero = 0; out[0] = 100 / zero;", "arithmetic exception"),
+    "assertion": ("__builtin_abort();", "abort"),
+    "stack": ("volatile char big[1 << 21]; big[0] = 1; out[0] = big[0];", "segmentation fault"),
+}
+
+
+@functools.cache
+def crashing_library() -> ascend_sim.Library:
+    bodies = {**{name: code for name, (code, _) in CRASHES.items()}, "fine": "out[0] = 7;"}
+    return ascend_sim.compile(
+        '#include "c_api/asc_simd.h"\n#include <cstdlib>\n'
+        + "".join(
+            f'extern "C" __global__ __vector__ void {name}(__gm__ int32_t* out) {{ {body} }}\n'
+            for name, body in bodies.items()
+        ),
+        checks=False,
+    )
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_crash_is_reported_and_does_not_take_the_process_with_it(name: str) -> None:
+    out = np.zeros(1, np.int32)
+    with pytest.raises(KernelError, match=CRASHES[name][1]) as error:
+        ascend_sim.launch(crashing_library(), name, 1, out)
+    assert (error.value.code, error.value.report["kernel"]) == ("crash", name)
+    ascend_sim.launch(crashing_library(), "fine", 1, out)
+    assert out[0] == 7
