@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import ascend_sim
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import ascend_sim
 
 pytest.importorskip("tilelang", reason="the kernels include TileLang's templates")
 

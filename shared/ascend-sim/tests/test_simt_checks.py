@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ascend_sim
 import numpy as np
 import pytest
+
+import ascend_sim
 
 pytest.importorskip("tilelang", reason="the kernels include TileLang's templates")
 
