@@ -281,8 +281,8 @@ class Contract:
         """A predicate over the arguments, positional, that is true for the common valid call.
 
         It accepts plain tensors on one device, CPU or NPU, for which ``check`` passes, when nothing (autograd, a fake
-        or dispatch mode) wants to see the call. Where it says no, ``check`` decides. It is compiled from the declaration
-        because a loop over the specs costs three times as much as the checks themselves.
+        or dispatch mode) wants to see the call. Where it says no, ``check`` decides. It is compiled from the
+        declaration because a loop over the specs costs three times as much as the checks themselves.
         """
         scope: dict[str, Any] = {
             "Tensor": Tensor,

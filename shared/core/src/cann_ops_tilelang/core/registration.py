@@ -33,8 +33,8 @@ def operator(
 
     The decorated function's signature is the operator's schema. Its body states what the call returns, from metadata
     alone: nothing for an operator that only mutates its arguments, new uninitialised tensors otherwise; it may raise
-    ValueError for what the contract cannot express. ``values(*arguments)``, if given, checks the values of index tensors
-    on the host: always on CPU, on NPU when ``CANN_OPS_TILELANG_CHECK=1``.
+    ValueError for what the contract cannot express. ``values(*arguments)``, if given, checks the values of index
+    tensors on the host: always on CPU, on NPU when ``CANN_OPS_TILELANG_CHECK=1``.
 
     The kernels are the ``launch`` functions of the modules ``kernels.cpu`` and ``kernels.ascend`` beside the
     module of the function, imported at the first call. They receive the outputs, then the arguments.
@@ -89,7 +89,8 @@ class Operator:
     def _load(self, device: str) -> Callable[..., None]:
         ensure_cache_directory()
         module = import_module(f"{self.package}.kernels.{KERNEL_MODULES[device]}")
-        launch = self.launches[device] = module.launch
+        launch: Callable[..., None] = module.launch
+        self.launches[device] = launch
         return launch
 
 
@@ -258,8 +259,8 @@ def _refuse_leaves(op: Operator, args: list[Any]) -> None:
         if base.is_leaf and base.requires_grad:
             name = list(op.contract.signature.parameters)[index]
             raise RuntimeError(
-                f"{op.name}: {name} is a leaf tensor that requires grad, or a view of one, and would be written in place; "
-                "call inside torch.no_grad() or pass a tensor that does not require grad"
+                f"{op.name}: {name} is a leaf tensor that requires grad, or a view of one, and would be written in "
+                "place; call inside torch.no_grad() or pass a tensor that does not require grad"
             )
 
 

@@ -79,7 +79,9 @@ def _tensor_faults(
         if dtype not in spec.dtypes:
             yield fault(f"{name} is {dtype}", TypeError, (name,), **{name: _cast(value, dtype)})
         elif spec.same_dtype_as is not None and dtype != value.dtype:
-            yield fault(f"{name} is {dtype}, unlike {spec.same_dtype_as}", TypeError, (name,), **{name: _cast(value, dtype)})
+            yield fault(
+                f"{name} is {dtype}, unlike {spec.same_dtype_as}", TypeError, (name,), **{name: _cast(value, dtype)}
+            )
     yield fault(f"{name} has a dimension too many", ValueError, (name,), **{name: value.unsqueeze(0)})
     yield fault(f"{name} has a dimension too few", ValueError, (name,), **{name: value[0].clone()})
     for axis, declared in enumerate(spec.dims):

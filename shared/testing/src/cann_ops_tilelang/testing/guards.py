@@ -18,7 +18,7 @@ def bits(tensor: Tensor) -> Tensor:
 
 
 class Guarded:
-    """A copy of a tensor inside a larger poisoned buffer, with the same strides and a storage offset that is not zero."""
+    """A copy of a tensor inside a larger poisoned buffer, with its strides and a storage offset that is not zero."""
 
     def __init__(self, tensor: Tensor, *, margin: int = MARGIN) -> None:
         extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))

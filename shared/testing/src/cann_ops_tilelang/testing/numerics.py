@@ -9,7 +9,7 @@ from .guards import bits
 
 
 def calc_diff(x: Tensor, y: Tensor) -> float:
-    """``sum((x - y)^2) / sum(x^2 + y^2)`` in float64: 0 for equal tensors, 1 for unrelated ones; NaN if either has one."""
+    """``sum((x - y)^2) / sum(x^2 + y^2)`` in float64: 0 for equal tensors, about 1 for unrelated ones."""
     x, y = x.detach().cpu().double(), y.detach().cpu().double()
     if x.shape != y.shape:
         raise ValueError(f"calc_diff: shapes differ, {tuple(x.shape)} and {tuple(y.shape)}")

@@ -2,7 +2,8 @@
 
 ``OPS_TILELANG_TEST_LEVEL``: 0 core, 1 default, 2 full. ``@pytest.mark.level(2)`` marks what runs from that level on.
 ``--device npu`` runs the tests on NPU tensors; ``@pytest.mark.on("cpu")`` marks what belongs to one device.
-Tests that do not belong to a run are deselected and counted by pytest as such. ``OPS_TILELANG_TEST_SEED`` varies the inputs.
+Tests that do not belong to a run are deselected, and counted by pytest as such.
+``OPS_TILELANG_TEST_SEED`` varies the inputs.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     level = test_level()
     device = config.getoption("--device")
-    selected, deselected = [], []
+    selected: list[pytest.Item] = []
+    deselected: list[pytest.Item] = []
     for item in items:
-        required = max((mark.args[0] for mark in item.iter_markers("level")), default=1 if level else 0)
+        required = max((mark.args[0] for mark in item.iter_markers("level")), default=1)
         devices = {mark.args[0] for mark in item.iter_markers("on")}
         (selected if required <= level and devices <= {device} else deselected).append(item)
     if deselected:
@@ -74,6 +76,5 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
     outcome = yield
     report = outcome.get_result()
     if report.failed:
-        report.sections.append(
-            ("seed", f"torch seed {_seed(item)}; OPS_TILELANG_TEST_SEED={os.environ.get('OPS_TILELANG_TEST_SEED', '0')}")
-        )
+        variation = os.environ.get("OPS_TILELANG_TEST_SEED", "0")
+        report.sections.append(("seed", f"torch seed {_seed(item)}, from OPS_TILELANG_TEST_SEED={variation}"))
