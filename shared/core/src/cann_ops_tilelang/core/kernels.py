@@ -107,8 +107,8 @@ class Kernel(Generic[P]):
     def lower(self, *constants: P.args, **_: P.kwargs) -> Any:
         """TileLang's artifact for Ascend: ``kernel_source``, and the lowered functions in ``device_mod``."""
         import tilelang
-        from tvm.target import Target as TvmTarget
         from tvm.ir.transform import PassContext
+        from tvm.target import Target as TvmTarget
 
         with _tilelang_messages(), TvmTarget("ascend"), PassContext(opt_level=3, config=self.pass_configs):
             return tilelang.lower(self.factory(*constants, **_), target="ascend")
