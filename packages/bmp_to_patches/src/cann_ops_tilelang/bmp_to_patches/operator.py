@@ -71,8 +71,8 @@ def check_values(
             )
         if bounds[crop + 1] > total_patches:
             raise ValueError(
-                f"bmp_to_patches: total_patches must be >= cu_patches, got {total_patches} and {bounds[crop + 1]} "
-                f"after {where}"
+                f"bmp_to_patches: total_patches must be >= cu_patches, got {total_patches} for {bounds[crop + 1]} "
+                f"patches up to {where}"
             )
 
 
