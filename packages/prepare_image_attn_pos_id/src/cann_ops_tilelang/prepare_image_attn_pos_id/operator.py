@@ -29,8 +29,8 @@ def check_values(grid_hw: Tensor, cu_seqlens_vit: Tensor, total_seqlens_vit: int
             )
         if bounds[image + 1] > total_seqlens_vit:
             raise ValueError(
-                f"prepare_image_attn_pos_id: total_seqlens_vit must be >= cu_seqlens_vit, got {total_seqlens_vit} "
-                f"and {bounds[image + 1]} after image {image}"
+                f"prepare_image_attn_pos_id: total_seqlens_vit must be >= cu_seqlens_vit, got {total_seqlens_vit} for "
+                f"{bounds[image + 1]} tokens up to image {image}"
             )
 
 
