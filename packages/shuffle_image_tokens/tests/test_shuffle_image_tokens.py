@@ -1,0 +1,209 @@
+"""``shuffle_image_tokens``: equality with channel_shuffle, inverses, bits, layouts, and what wrong values do."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from cann_ops_tilelang.shuffle_image_tokens import shuffle_image_tokens
+from cann_ops_tilelang.shuffle_image_tokens.reference import shuffle_image_tokens_reference
+from cann_ops_tilelang.testing import Call, OperatorTests, bit_equal, unchanged
+
+DTYPES = [torch.bfloat16, torch.float16, torch.float32]
+INTEGERS = {2: torch.int16, 4: torch.int32}
+
+
+def random_bits(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Every pattern of bits: NaNs with payloads, infinities, subnormal numbers, negative zero."""
+    return torch.randint(0, 256, (*shape[:-1], shape[-1] * dtype.itemsize), dtype=torch.uint8).view(dtype)
+
+
+def spans(*lengths: int, gaps: int = 2) -> tuple[Tensor, Tensor, int]:
+    """Starts, prefix sums and number of tokens for images of these lengths with ``gaps`` tokens around each."""
+    starts, position = [], gaps
+    for length in lengths:
+        starts.append(position)
+        position += length + gaps
+    cu = torch.tensor([0, *lengths]).cumsum(0).int()
+    return torch.tensor(starts, dtype=torch.int32), cu, position
+
+
+def make(*lengths: int, hidden_size: int, groups: int, dtype: torch.dtype = torch.bfloat16, gaps: int = 2) -> Call:
+    starts, cu, num_tokens = spans(*lengths, gaps=gaps)
+    return Call((torch.randn(num_tokens, hidden_size).to(dtype), starts, cu), {"groups": groups})
+
+
+def check(call: Call, device: str) -> None:
+    """The operator and the reference write the same bits."""
+    actual, expected = call.to(device), call.clone()
+    actual(shuffle_image_tokens)
+    expected(shuffle_image_tokens_reference)
+    assert all(bit_equal(a, e) for a, e in zip(actual.args, expected.args))
+
+
+def divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+class TestShuffleImageTokens(OperatorTests):
+    operator = staticmethod(shuffle_image_tokens)
+    reference = staticmethod(shuffle_image_tokens_reference)
+
+    def calls(self) -> list[Call]:
+        wide = make(40, 24, hidden_size=100, groups=8, dtype=torch.float16)
+        return [
+            make(6, 12, hidden_size=16, groups=3),
+            make(700, 4, 300, hidden_size=515, groups=4, dtype=torch.float32),
+            Call((torch.randn(wide.args[0].shape[0], 160).half()[:, 7:107], *wide.args[1:]), wide.kwargs),
+            make(10, 20, 30, hidden_size=33, groups=10),
+        ]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "groups"), [(1, 1), (2, 2), (12, 3), (12, 4), (36, 6), (100, 5), (96, 32)])
+@pytest.mark.parametrize("hidden_size", [1, 3, 16, 33, 100, 256])
+def test_equals_channel_shuffle(device: str, dtype: torch.dtype, n: int, groups: int, hidden_size: int) -> None:
+    starts, cu, num_tokens = spans(n)
+    input_embeds = torch.randn(num_tokens, hidden_size).to(dtype)
+    expected = input_embeds.clone()
+    expected[2 : 2 + n] = torch.nn.functional.channel_shuffle(input_embeds[None, 2 : 2 + n, :, None], groups)[0, ..., 0]
+    actual = input_embeds.to(device)
+    shuffle_image_tokens(actual, starts.to(device), cu.to(device), groups=groups)
+    assert bit_equal(actual, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("groups", [1, 2, 4, 32, 1024])
+def test_acceptance_shape_keeps_every_bit(device: str, dtype: torch.dtype, groups: int) -> None:
+    starts, cu, num_tokens = spans(1024)
+    check(Call((random_bits(num_tokens, 2048, dtype=dtype), starts, cu), {"groups": groups}), device)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 8, 24, 60, 97, 360, 4097, 5040, 16384, 19997, 20000])
+def test_every_number_of_groups_and_its_inverse(device: str, n: int) -> None:
+    starts, cu, num_tokens = spans(n, gaps=1)
+    starts, cu = starts.to(device), cu.to(device)
+    input_embeds = torch.arange(num_tokens * 2, dtype=torch.float32).view(num_tokens, 2)
+    groups_of = divisors(n)
+    for groups in groups_of if n < 100 else random.Random(n).sample(groups_of, min(12, len(groups_of))):
+        expected = input_embeds.clone()
+        expected[1 : 1 + n] = input_embeds[1 : 1 + n].view(groups, -1, 2).transpose(0, 1).reshape(n, 2)
+        actual = input_embeds.to(device)
+        shuffle_image_tokens(actual, starts, cu, groups=groups)
+        assert torch.equal(actual.cpu(), expected)
+        shuffle_image_tokens(actual, starts, cu, groups=n // groups)
+        assert torch.equal(actual.cpu(), input_embeds)
+
+
+@pytest.mark.level(2)
+def test_every_n_with_every_number_of_groups(device: str) -> None:
+    for n in range(1, 400):
+        starts, cu, num_tokens = spans(n, gaps=0)
+        input_embeds = torch.arange(n, dtype=torch.float32)[:, None]
+        for groups in divisors(n):
+            actual = input_embeds.to(device)
+            shuffle_image_tokens(actual, starts.to(device), cu.to(device), groups=groups)
+            assert torch.equal(actual.cpu(), input_embeds.view(groups, -1).T.reshape(num_tokens, 1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("hidden_size", [1, 2, 15, 17, 31, 64, 127, 129, 2049, 4100])
+def test_row_strides(device: str, dtype: torch.dtype, hidden_size: int) -> None:
+    call = make(8, 12, hidden_size=hidden_size, groups=4, dtype=dtype)
+    rows = call.args[0].shape[0]
+    columns = random_bits(rows, hidden_size + 5, dtype=dtype)[:, 3 : 3 + hidden_size]
+    every_third = random_bits(3 * rows, hidden_size, dtype=dtype)[1::3]
+    for input_embeds in (columns, every_third):
+        check(Call((input_embeds, *call.args[1:]), call.kwargs), device)
+
+
+@pytest.mark.parametrize("lengths", [[8], [4, 12], [4] * 8, [0, 8, 0]])
+def test_spans_at_both_ends(device: str, lengths: list[int]) -> None:
+    check(make(*lengths, hidden_size=24, groups=4, gaps=0), device)
+
+
+def test_images_in_any_order(device: str) -> None:
+    starts = torch.tensor([20, 0, 9, 30, 12], dtype=torch.int32)
+    cu = torch.tensor([0, 6, 12, 15, 15, 18], dtype=torch.int32)
+    check(Call((torch.randn(30, 40), starts, cu), {"groups": 3}), device)
+
+
+@pytest.mark.parametrize("count", [127, 128, 129, 1000])
+def test_many_images(device: str, count: int) -> None:
+    lengths = (torch.randint(0, 5, (count,)) * 4).tolist()
+    call = make(*lengths, hidden_size=48, groups=4, gaps=1)
+    check(call, device)
+    order = torch.randperm(count)
+    cu = torch.cat([torch.zeros(1), call.args[2].diff()[order].cumsum(0)]).int()
+    check(Call((call.args[0], call.args[1][order].contiguous(), cu), call.kwargs), device)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 2**31, 2**40])
+@pytest.mark.parametrize("hidden_size", [0, 8])
+def test_nothing_to_shuffle(device: str, groups: int, hidden_size: int) -> None:
+    zero = torch.zeros(1, dtype=torch.int32)
+    check(Call((torch.randn(5, hidden_size), zero[:0], zero), {"groups": groups}), device)
+    check(Call((torch.randn(0, hidden_size), zero[:0], zero), {"groups": groups}), device)
+    check(Call((torch.randn(5, hidden_size), zero + 5, torch.zeros(2).int()), {"groups": groups}), device)
+
+
+@pytest.mark.on("cpu")
+def test_large_rows_are_moved_in_pieces() -> None:
+    """Wider than the scratch, on one thread and on several."""
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            check(make(30, hidden_size=9001, groups=5, dtype=torch.float32), "cpu")
+    finally:
+        torch.set_num_threads(threads)
+
+
+WRONG = {
+    "start is negative": ([4, -1], [0, 4, 6], "image_starts .* got -1 for image 1"),
+    "start is past the end": ([4, 21], [0, 4, 6], "image_starts .* got 21 for image 1"),
+    "span leaves the tensor": ([4, 19], [0, 4, 6], "image_starts .* got 19 for image 1"),
+    "start is the largest number": ([4, 2**31 - 1], [0, 4, 6], "image_starts .* for image 1"),
+    "start is the smallest number": ([-(2**31), 8], [0, 4, 6], "image_starts .* for image 0"),
+    "empty image past the end": ([4, 21], [0, 4, 4], "image_starts .* got 21 for image 1"),
+    "spans overlap": ([4, 6], [0, 4, 6], "image_starts .* for image 1 and up to 8 for image 0"),
+    "spans overlap, later image first": ([9, 8], [0, 4, 6], "image_starts .* for image 0 and up to 10 for image 1"),
+    "one span in another": ([4, 5], [0, 8, 10], "image_starts .* for image 1 and up to 12 for image 0"),
+    "the same start": ([4, 4], [0, 4, 6], "image_starts .* for image 1"),
+    "sums start above 0": ([4, 8], [2, 4, 6], "cu_image_tokens must start at 0, got 2 for image 0"),
+    "sums start below 0": ([4, 8], [-2, 4, 6], "cu_image_tokens must start at 0, got -2 for image 0"),
+    "sums decrease": ([4, 8], [0, 6, 4], "cu_image_tokens .* got 6 to 4 for image 1"),
+    "sums are negative": ([4, 8], [0, -2, 4], "cu_image_tokens .* got 0 to -2 for image 0"),
+    "more tokens than there are": ([0, 0], [0, 22, 22], "image_starts .* for image 0 of 22 tokens"),
+    "sums wrap around": ([4, 8], [0, 2**31 - 2, -(2**31)], "image_starts .* for image 0"),
+    "groups divide no image": ([4, 8], [0, 3, 5], "groups .* got 2 for image 0 of 3 tokens"),
+    "groups do not divide one image": ([4, 8], [0, 4, 7], "groups .* got 2 for image 1 of 3 tokens"),
+}
+
+
+@pytest.mark.on("cpu")
+@pytest.mark.parametrize(("starts", "cu", "message"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_values_name_the_image(starts: list[int], cu: list[int], message: str) -> None:
+    """Behind no or many valid images, eager or compiled; nothing is written."""
+    compiled = torch.compile(shuffle_image_tokens, backend="eager")
+    for before in [0] if cu[0] else [0, 500]:
+        empty = [0] * before
+        indices = [torch.tensor([*empty, *values], dtype=torch.int32) for values in (starts, cu)]
+        call = Call((torch.randn(20, 8), *indices), {"groups": 2})
+        expected = re.sub(r"image (\d)", lambda match: f"image {int(match[1]) + before}", message)
+        for function in (shuffle_image_tokens, compiled):
+            with unchanged(*call.tensors()), pytest.raises(ValueError, match=f"shuffle_image_tokens: {expected}"):
+                call(function)
+
+
+def test_readme_examples_run() -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})
