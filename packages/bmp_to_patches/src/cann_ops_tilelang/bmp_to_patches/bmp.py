@@ -110,6 +110,9 @@ def _read(data: bytes, name: str) -> tuple[memoryview, int, int]:
     raw_mode, _, direction = arguments
     if raw_mode != "BGR":
         raise _error(name, f"it has not 24 bits a pixel but the layout {raw_mode}")
+    header_size = 14 + int.from_bytes(data[14:18], "little")
+    if offset < header_size:
+        raise _error(name, f"its pixels begin at byte {offset}, inside its header of {header_size} bytes")
     length = height * row_bytes(width)
     if offset + length > len(data):
         raise _error(name, f"it is truncated: {height} x {width} pixels end at byte {offset + length} of {len(data)}")
@@ -136,9 +139,11 @@ def _check_size_fields(data: bytes, offset: int, length: int, name: str) -> None
 
 
 def _box(crop: Sequence[int], index: int, names: Sequence[str], sizes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    if len(crop) != 5:
+        raise ValueError(f"pack_bmps: crop {index} must be (image, top, left, height, width), got {tuple(crop)}")
     image, top, left, height, width = crop
     if not 0 <= image < len(names):
-        raise ValueError(f"pack_bmps: crop {index} must be of one of the {len(names)} files, got image {image}")
+        raise ValueError(f"pack_bmps: crop {index} must be of one of {len(names)} files, got image {image}")
     rows, columns = abs(sizes[image][0]), sizes[image][1]
     if not (0 <= top <= top + height <= rows and 0 <= left <= left + width <= columns):
         raise _error(
