@@ -20,14 +20,15 @@ _PRELUDE = """
 #include <tl_templates/ascend/common.h>
 using namespace simd_inst;
 
+// Not inlined, for the sake of compile time.
 template <class T>
-__simd_callee__ inline vec_t<T> in_register(__ubuf__ uint8_t* record, int k) {
+__attribute__((noinline, no_sanitize("thread"))) vec_t<T> in_register(__ubuf__ uint8_t* record, int k) {
   vec_t<T> result;
   asc_loadalign(result, (__ubuf__ T*)(record + 64 + 256 * k));
   return result;
 }
 template <class V>
-__simd_callee__ inline void out_register(__ubuf__ uint8_t* record, int k, V value) {
+__attribute__((noinline, no_sanitize("thread"))) void out_register(__ubuf__ uint8_t* record, int k, V value) {
   asc_storealign((__ubuf__ uint8_t*)(record + 64 + 256 * k), (vector_u8&)value, asc_create_mask_b8(PAT_ALL));
 }
 #define in_(T, k) in_register<T>(input, k)

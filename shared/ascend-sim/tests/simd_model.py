@@ -122,25 +122,24 @@ def narrow_float(values: np.ndarray, ctype: str, mode: str = "R", saturate: bool
 
 
 def float_to_int(values: np.ndarray, ctype: str, mode: str, saturate: bool) -> np.ndarray:
+    """Rounded, then saturated or cut to the low bits; infinities give the extremes, NaN gives 0."""
     info = np.iinfo(DTYPES[ctype])
-    out = np.empty(len(values), DTYPES[ctype])
-    for i, value in enumerate(np.asarray(values, np.float64)):
-        if np.isnan(value):
-            result = 0
-        elif np.isinf(value):
-            result = info.max if value > 0 else info.min
-        else:
-            result = int(to_integral(np.array(value), mode))
-            if saturate:
-                result = min(max(result, info.min), info.max)
-        out[i] = np.array(result % (1 << info.bits), f"uint{info.bits}").astype(DTYPES[ctype])
-    return out
+    wide = np.asarray(values, np.float64)
+    finite = np.isfinite(wide)
+    rounded = to_integral(np.where(finite, wide, 0), mode)
+    exact = [int(x) for x in rounded] if np.abs(rounded).max(initial=0) >= 2**62 else rounded.astype(np.int64)
+    if saturate:
+        exact = [min(max(x, info.min), info.max) for x in exact] if isinstance(exact, list) else exact.clip(info.min, info.max)
+    if isinstance(exact, list):
+        exact = np.array([x % (1 << 64) for x in exact], np.uint64)
+    result = exact.astype(np.uint64).astype(f"uint{info.bits}").view(DTYPES[ctype])
+    return np.where(finite, result, np.where(np.isnan(wide), 0, np.where(wide > 0, info.max, info.min)).astype(DTYPES[ctype]))
 
 
 def int_to_int(values: np.ndarray, ctype: str, saturate: bool) -> np.ndarray:
     info = np.iinfo(DTYPES[ctype])
     if saturate:
-        return np.array([min(max(int(v), info.min), info.max) for v in values], DTYPES[ctype])
+        return values.astype(np.int64).clip(info.min, info.max).astype(DTYPES[ctype])
     return values.astype(DTYPES[ctype])
 
 

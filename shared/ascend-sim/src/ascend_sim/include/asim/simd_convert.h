@@ -113,12 +113,12 @@ inline typename Vec<To>::Bits convert(typename Vec<From>::Bits bits) {
   }
 }
 
-template <class To, class From, Round R, bool saturate, int part>
-ASIM_LANES void convert_lanes(Vec<To>& destination, const Vec<From>& source, const vector_bool& mask) {
+template <class To, class From, Round R, bool saturate>
+ASIM_LANES void convert_lanes(Vec<To>& destination, const Vec<From>& source, const vector_bool& mask, int part) {
   constexpr int wide = sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From), lanes = kVectorBytes / wide;
   // Strides in lanes of the two types; one of them is 1.
   constexpr int from_step = wide / sizeof(From), to_step = wide / sizeof(To);
-  constexpr int from_first = from_step > 1 ? part : 0, to_first = to_step > 1 ? part : 0;
+  const int from_first = from_step > 1 ? part : 0, to_first = to_step > 1 ? part : 0;
   Vec<To> result;
   memset(static_cast<void*>(&result), 0, sizeof(result));
   for (int i = 0; i < lanes; ++i) result.v[i * to_step + to_first] = convert<To, From, R, saturate>(source.v[i * from_step + from_first]);
@@ -139,8 +139,8 @@ ASIM_LANES void convert_lanes(Vec<To>& destination, const Vec<From>& source, con
 }
 
 // Two bfloat16 lanes and one byte of two 4-bit floats; the mask bit of the even bfloat16 lane, or of the byte, decides for both.
-template <class To, class From, Round R, int part>
-ASIM_LANES void convert_pairs(Vec<To>& destination, const Vec<From>& source, const vector_bool& mask) {
+template <class To, class From, Round R>
+ASIM_LANES void convert_pairs(Vec<To>& destination, const Vec<From>& source, const vector_bool& mask, int part) {
   Vec<To> result;
   memset(static_cast<void*>(&result), 0, sizeof(result));
   for (int i = 0; i < 64; ++i) {
@@ -174,9 +174,9 @@ ASIM_FN void vcvt(asim::Vec<To>& destination, const asim::Vec<From>& source, con
   static_assert(rounding == asim::Round::RINT || !asim::one_of<To, float8_e4m3_t, float8_e5m2_t>, "vcvt: float to float8 takes ROUND_R");
   asim::count<"vcvt">(asim::Pipe::V, sizeof(To) > sizeof(From) ? asim::Vec<To>::lanes : asim::Vec<From>::lanes);
   if constexpr (asim::is_fp4<To> || asim::is_fp4<From>)
-    asim::convert_pairs<To, From, rounding, part>(destination, source, mask);
+    asim::convert_pairs<To, From, rounding>(destination, source, mask, part);
   else
-    asim::convert_lanes<To, From, rounding, saturate, part>(destination, source, mask);
+    asim::convert_lanes<To, From, rounding, saturate>(destination, source, mask, part);
 }
 
 // Rounding to an integral value of the same type.
