@@ -100,90 +100,188 @@ C_STORE = r"c\[\(\(\(\(int32_t\)block_idx\) \* 1024\) \+ \(i \* 256\)\)\]"
 PIPELINE = {
     "load_not_awaited": Bug(
         *reroute("MTE2", "V", "MTE3"),
-        code="hazard", memory="UB", kind="read after write", at=(VECTOR, "PIPE_V", COMPUTE), other=(VECTOR, "PIPE_MTE2", LOAD),
+        code="hazard",
+        memory="UB",
+        kind="read after write",
+        at=(VECTOR, "PIPE_V", COMPUTE),
+        other=(VECTOR, "PIPE_MTE2", LOAD),
     ),
     "store_not_ordered_after_compute": Bug(
         *reroute("V", "MTE3", "MTE2"),
-        code="hazard", memory="UB", kind="read after write", at=(VECTOR, "PIPE_MTE3", STORE), other=(VECTOR, "PIPE_V", COMPUTE),
+        code="hazard",
+        memory="UB",
+        kind="read after write",
+        at=(VECTOR, "PIPE_MTE3", STORE),
+        other=(VECTOR, "PIPE_V", COMPUTE),
     ),
     "load_overwrites_what_is_computed_on": Bug(
-        (r"asc_sync_notify\(PIPE_V, PIPE_MTE2, static_cast<event_t>\(\(i & 1\)\)\)", "asc_sync_notify(PIPE_V, PIPE_S, event_t(5))"),
-        (r"asc_sync_wait\(PIPE_V, PIPE_MTE2, static_cast<event_t>\(\(i & 1\)\)\)", "if (i < 2) asc_sync_wait(PIPE_V, PIPE_MTE2, static_cast<event_t>(i))"),
+        (
+            r"asc_sync_notify\(PIPE_V, PIPE_MTE2, static_cast<event_t>\(\(i & 1\)\)\)",
+            "asc_sync_notify(PIPE_V, PIPE_S, event_t(5))",
+        ),
+        (
+            r"asc_sync_wait\(PIPE_V, PIPE_MTE2, static_cast<event_t>\(\(i & 1\)\)\)",
+            "if (i < 2) asc_sync_wait(PIPE_V, PIPE_MTE2, static_cast<event_t>(i))",
+        ),
         (r"asc_sync_wait\(PIPE_V, PIPE_MTE2, static_cast<event_t>\([01]\)\);\n", "\n"),
         (r"asc_sync_wait\(PIPE_V, PIPE_MTE2, static_cast<event_t>\([01]\)\);\n", "\n"),
         (r"event_t\(5\)", "static_cast<event_t>(i)"),
-        code="hazard", memory="UB", kind="write after read", at=(VECTOR, "PIPE_MTE2", LOAD), other=(VECTOR, "PIPE_V", COMPUTE),
+        code="hazard",
+        memory="UB",
+        kind="write after read",
+        at=(VECTOR, "PIPE_MTE2", LOAD),
+        other=(VECTOR, "PIPE_V", COMPUTE),
     ),
     "compute_overwrites_what_is_stored": Bug(
-        (r"asc_sync_notify\(PIPE_MTE3, PIPE_V, static_cast<event_t>\(\(i & 1\)\)\)", "asc_sync_notify(PIPE_MTE3, PIPE_S, static_cast<event_t>(i))"),
-        (r"asc_sync_wait\(PIPE_MTE3, PIPE_V, static_cast<event_t>\(\(i & 1\)\)\)", "if (i < 2) asc_sync_wait(PIPE_MTE3, PIPE_V, static_cast<event_t>(i))"),
-        code="hazard", memory="UB", kind="write after read", at=(VECTOR, "PIPE_V", COMPUTE), other=(VECTOR, "PIPE_MTE3", STORE),
+        (
+            r"asc_sync_notify\(PIPE_MTE3, PIPE_V, static_cast<event_t>\(\(i & 1\)\)\)",
+            "asc_sync_notify(PIPE_MTE3, PIPE_S, static_cast<event_t>(i))",
+        ),
+        (
+            r"asc_sync_wait\(PIPE_MTE3, PIPE_V, static_cast<event_t>\(\(i & 1\)\)\)",
+            "if (i < 2) asc_sync_wait(PIPE_MTE3, PIPE_V, static_cast<event_t>(i))",
+        ),
+        code="hazard",
+        memory="UB",
+        kind="write after read",
+        at=(VECTOR, "PIPE_V", COMPUTE),
+        other=(VECTOR, "PIPE_MTE3", STORE),
     ),
     "blocks_write_the_same_rows": Bug(
         (C_STORE, "c[i * 256]"),
-        code="hazard", memory="GM", kind="write after write", at=(VECTOR, "PIPE_MTE3", STORE), other=(VECTOR, "PIPE_MTE3", STORE),
+        code="hazard",
+        memory="GM",
+        kind="write after write",
+        at=(VECTOR, "PIPE_MTE3", STORE),
+        other=(VECTOR, "PIPE_MTE3", STORE),
     ),
     "never_written": Bug(
         (r"(b\[.*?\]\)\)\), 1, )1024", r"\g<1>992"),
-        code="uninitialised", memory="UB", at=(VECTOR, "PIPE_MTE3", STORE),
+        code="uninitialised",
+        memory="UB",
+        at=(VECTOR, "PIPE_MTE3", STORE),
     ),
-    "past_the_tensor": Bug((C_STORE, "c[((int32_t)block_idx) * 1024 + i * 256 + i / 3 * 2048]"), code="out-of-bounds", at=(VECTOR, "PIPE_MTE3", STORE)),
+    "past_the_tensor": Bug(
+        (C_STORE, "c[((int32_t)block_idx) * 1024 + i * 256 + i / 3 * 2048]"),
+        code="out-of-bounds",
+        at=(VECTOR, "PIPE_MTE3", STORE),
+    ),
     "before_the_tensor": Bug((r"&\(a\[", "&((a - 64)["), code="out-of-bounds", at=(VECTOR, "PIPE_MTE2", LOAD)),
     "outside_ub": Bug((B_OFFSET, "63304]"), code="out-of-bounds", at=(VECTOR, "PIPE_MTE2", LOAD)),
-    "reserved_ub": Bug((r"\+ 1024\)\]\)\)\), 1,", "+ 63488)]))), 1,"), code="out-of-bounds", at=(VECTOR, "PIPE_MTE3", STORE)),
+    "reserved_ub": Bug(
+        (r"\+ 1024\)\]\)\)\), 1,", "+ 63488)]))), 1,"), code="out-of-bounds", at=(VECTOR, "PIPE_MTE3", STORE)
+    ),
     "dma_misaligned": Bug((B_OFFSET, "((i & 1) * 256) + 513]"), code="misaligned", at=(VECTOR, "PIPE_MTE2", LOAD)),
-    "vector_misaligned": Bug((r"\(j \* 64\)\)\]\)\), 0\)", "(j * 64)) + 1])), 0)"), code="misaligned", at=(VECTOR, "PIPE_V", COMPUTE)),
-    "stride_misaligned": Bug((r"1, 1024, 0, 0, 0, (.*?), 1024, 1024", r"2, 480, 0, 0, 0, \1, 480, 500"), code="misaligned", at=(VECTOR, None, LOAD)),
-    "bursts_overlap": Bug((r"1, 1024, 0, 0, 0, (.*?), 1024, 1024", r"2, 512, 0, 0, 0, \1, 512, 256"), code="overlap", at=(VECTOR, None, LOAD)),
+    "vector_misaligned": Bug(
+        (r"\(j \* 64\)\)\]\)\), 0\)", "(j * 64)) + 1])), 0)"), code="misaligned", at=(VECTOR, "PIPE_V", COMPUTE)
+    ),
+    "stride_misaligned": Bug(
+        (r"1, 1024, 0, 0, 0, (.*?), 1024, 1024", r"2, 480, 0, 0, 0, \1, 480, 500"),
+        code="misaligned",
+        at=(VECTOR, None, LOAD),
+    ),
+    "bursts_overlap": Bug(
+        (r"1, 1024, 0, 0, 0, (.*?), 1024, 1024", r"2, 512, 0, 0, 0, \1, 512, 256"),
+        code="overlap",
+        at=(VECTOR, None, LOAD),
+    ),
     "no_bursts": Bug((r"1, 1024, 0, 0, 0,", "0, 1024, 0, 0, 0,"), code="argument", at=(VECTOR, None, LOAD)),
     "wait_without_notify": Bug(
         (r"asc_sync_notify\(PIPE_V, PIPE_MTE2, static_cast<event_t>\(1\)\);", ""),
-        code="deadlock", at=(VECTOR, "PIPE_MTE2", "asc_sync_wait(PIPE_V, PIPE_MTE2"),
+        code="deadlock",
+        at=(VECTOR, "PIPE_MTE2", "asc_sync_wait(PIPE_V, PIPE_MTE2"),
     ),
     "notify_without_wait": Bug(
         (r"asc_sync_wait\(PIPE_V, PIPE_MTE2, static_cast<event_t>\(1\)\);", ""),
-        code="pending-notify", at=(VECTOR, "PIPE_V", "asc_sync_notify(PIPE_V, PIPE_MTE2"),
+        code="pending-notify",
+        at=(VECTOR, "PIPE_V", "asc_sync_notify(PIPE_V, PIPE_MTE2"),
     ),
     "event_used_twice": Bug(
         (r"(asc_sync_notify\(PIPE_MTE2, PIPE_V, .*?\);)", r"\1 \1"),
-        code="double-notify", at=(VECTOR, "PIPE_MTE2", "asc_sync_notify(PIPE_MTE2, PIPE_V"),
+        code="double-notify",
+        at=(VECTOR, "PIPE_MTE2", "asc_sync_notify(PIPE_MTE2, PIPE_V"),
     ),
-    "unlock_without_lock": Bug((r"asc_init\(\);", "asc_init(); asc_unlock(PIPE_V, 3);"), code="argument", at=(VECTOR, "PIPE_V", "asc_unlock")),
-    "lock_never_unlocked": Bug((r"asc_init\(\);", "asc_init(); asc_lock(PIPE_V, 3);"), code="pending-notify", at=(VECTOR, "PIPE_V", "asc_lock")),
-    "locks_nested": Bug((r"asc_init\(\);", "asc_init(); asc_lock(PIPE_V, 3); asc_lock(PIPE_MTE2, 3);"), code="argument", at=(VECTOR, "PIPE_MTE2", "asc_lock")),
+    "unlock_without_lock": Bug(
+        (r"asc_init\(\);", "asc_init(); asc_unlock(PIPE_V, 3);"), code="argument", at=(VECTOR, "PIPE_V", "asc_unlock")
+    ),
+    "lock_never_unlocked": Bug(
+        (r"asc_init\(\);", "asc_init(); asc_lock(PIPE_V, 3);"), code="pending-notify", at=(VECTOR, "PIPE_V", "asc_lock")
+    ),
+    "locks_nested": Bug(
+        (r"asc_init\(\);", "asc_init(); asc_lock(PIPE_V, 3); asc_lock(PIPE_MTE2, 3);"),
+        code="argument",
+        at=(VECTOR, "PIPE_MTE2", "asc_lock"),
+    ),
     "scalar_reads_what_is_loading": Bug(
-        (r"asc_sync_notify\(PIPE_MTE2, PIPE_V", "if (((__ubuf__ float*)buf_dyn_shmem)[(i & 1) * 256] == 1e30f) { c[0] = 0; } asc_sync_notify(PIPE_MTE2, PIPE_V"),
-        code="hazard", memory="UB", kind="read after write", at=(VECTOR, "PIPE_S", "1e30f"), other=(VECTOR, "PIPE_MTE2", LOAD),
+        (
+            r"asc_sync_notify\(PIPE_MTE2, PIPE_V",
+            "if (((__ubuf__ float*)buf_dyn_shmem)[(i & 1) * 256] == 1e30f) { c[0] = 0; } asc_sync_notify(PIPE_MTE2, PIPE_V",
+        ),
+        code="hazard",
+        memory="UB",
+        kind="read after write",
+        at=(VECTOR, "PIPE_S", "1e30f"),
+        other=(VECTOR, "PIPE_MTE2", LOAD),
     ),
-    "pipe_of_another_core": Bug((r"asc_init\(\);", "asc_init(); asc_sync_notify(PIPE_M, PIPE_FIX, event_t(0));"), code="argument", at=(VECTOR, None, "asc_sync_notify(PIPE_M")),
-    "endless": Bug((r"asc_init\(\);", "asc_init(); for (volatile int n = 0; n >= 0;) n = 1;"), code="timeout", at=(VECTOR, None, "volatile int n")),
-}  # fmt: skip
+    "pipe_of_another_core": Bug(
+        (r"asc_init\(\);", "asc_init(); asc_sync_notify(PIPE_M, PIPE_FIX, event_t(0));"),
+        code="argument",
+        at=(VECTOR, None, "asc_sync_notify(PIPE_M"),
+    ),
+    "endless": Bug(
+        (r"asc_init\(\);", "asc_init(); for (volatile int n = 0; n >= 0;) n = 1;"),
+        code="timeout",
+        at=(VECTOR, None, "volatile int n"),
+    ),
+}
 
 CUBE = "cube core"
 MATMUL = {
     "result_not_awaited": Bug(
         *reroute("M", "FIX", "MTE2", "0"),
-        code="hazard", memory="L0C", kind="read after write", at=(CUBE, "PIPE_FIX", "asc_copy_l0c2ub"), other=(CUBE, "PIPE_M", "ascend_gemm_l1"),
+        code="hazard",
+        memory="L0C",
+        kind="read after write",
+        at=(CUBE, "PIPE_FIX", "asc_copy_l0c2ub"),
+        other=(CUBE, "PIPE_M", "ascend_gemm_l1"),
     ),
     "operands_not_awaited": Bug(
         *reroute("MTE2", "MTE1", "M", "0"),
-        code="hazard", memory="L1", kind="read after write", at=(CUBE, "PIPE_MTE1", "ascend_gemm_l1"), other=(CUBE, "PIPE_MTE2", "asc_copy_gm2l1_nd2nz"),
+        code="hazard",
+        memory="L1",
+        kind="read after write",
+        at=(CUBE, "PIPE_MTE1", "ascend_gemm_l1"),
+        other=(CUBE, "PIPE_MTE2", "asc_copy_gm2l1_nd2nz"),
     ),
     "vector_does_not_wait_for_cube": Bug(
         (r"asc_sync_intra_wait\(PIPE_V, 0\);", ""),
-        code="hazard", memory="UB", kind="read after write", at=(VECTOR, "PIPE_V", "make_float2"), other=(CUBE, "PIPE_FIX", "asc_copy_l0c2ub"),
+        code="hazard",
+        memory="UB",
+        kind="read after write",
+        at=(VECTOR, "PIPE_V", "make_float2"),
+        other=(CUBE, "PIPE_FIX", "asc_copy_l0c2ub"),
     ),
     "cube_never_arrives": Bug(
         (r"asc_sync_intra_arrive\(PIPE_FIX, 0\);", ""),
-        code="deadlock", at=(VECTOR, "PIPE_V", "asc_sync_intra_wait"),
+        code="deadlock",
+        at=(VECTOR, "PIPE_V", "asc_sync_intra_wait"),
     ),
     "arrives_twice": Bug(
         (r"(asc_sync_intra_arrive\(PIPE_FIX, 0\);)", r"\1 \1"),
-        code="pending-notify", at=(VECTOR, None, "asc_sync_intra_arrive"),
+        code="pending-notify",
+        at=(VECTOR, None, "asc_sync_intra_arrive"),
     ),
-    "outside_l1": Bug((r"buf_dyn_l1 \+ 4096", "buf_dyn_l1 + 262000"), code="out-of-bounds", at=(CUBE, "PIPE_MTE2", "asc_copy_gm2l1_nd2nz")),
-    "operand_never_loaded": Bug((r"asc_copy_gm2l1_nd2nz\(\(\(__cbuf__ bfloat16_t\*\)buf_dyn_l1\), .*?;", ""), code="uninitialised", at=(VECTOR, None, "make_float2")),
-}  # fmt: skip
+    "outside_l1": Bug(
+        (r"buf_dyn_l1 \+ 4096", "buf_dyn_l1 + 262000"),
+        code="out-of-bounds",
+        at=(CUBE, "PIPE_MTE2", "asc_copy_gm2l1_nd2nz"),
+    ),
+    "operand_never_loaded": Bug(
+        (r"asc_copy_gm2l1_nd2nz\(\(\(__cbuf__ bfloat16_t\*\)buf_dyn_l1\), .*?;", ""),
+        code="uninitialised",
+        at=(VECTOR, None, "make_float2"),
+    ),
+}
 
 
 def variants(prim_func: Any, bugs: dict[str, Bug]) -> tuple[ascend_sim.Library, str]:

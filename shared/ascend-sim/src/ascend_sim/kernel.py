@@ -28,13 +28,15 @@ def format_report(report: dict[str, Any]) -> str:
     """A report as text: what, where, and the conflicting access."""
     text = f"{report['code']} in kernel {report['kernel']}: {report['message']}"
     if "core" in report:
-        text += f"\n  at {report.get('pipe', 'the instruction stream')} of {report['core']}, block {report['block']}{_format_source(report.get('source'))}"
+        pipe = report.get("pipe", "the instruction stream")
+        text += f"\n  at {pipe} of {report['core']}, block {report['block']}{_format_source(report.get('source'))}"
     other = report.get("other")
     if other:
         who = f" by {other['pipe']} of {other['core']}, block {other['block']}" if "pipe" in other else ""
         text += f"\n  earlier {other['access']}{who}{_format_source(other.get('source'))}"
     for wait in report.get("waits", []):
-        text += f"\n  {wait['core']}, block {wait['block']}, {wait['pipe']} waits for {wait['waits_for']}{_format_source(wait.get('source'))}"
+        who = f"{wait['core']}, block {wait['block']}, {wait['pipe']}"
+        text += f"\n  {who} waits for {wait['waits_for']}{_format_source(wait.get('source'))}"
     return text
 
 
@@ -115,8 +117,11 @@ def _address_and_bytes(array: Any) -> tuple[int, int]:
 
 
 def launch(library: Library, kernel: str | None, blocks: int, *arguments: Any) -> None:
-    """Run a kernel on `blocks` blocks. Arguments are contiguous arrays or tensors for pointers, numbers for scalars, in the order of the
-    kernel's parameters. Raises KernelError if a check fails."""
+    """Run a kernel on `blocks` blocks.
+
+    Arguments are contiguous arrays or tensors for pointers and numbers for scalars, in the order of the kernel's
+    parameters. Raises KernelError if a check fails.
+    """
     descriptor = library.descriptor(kernel)
     names = descriptor.parameters.decode().split(",") if descriptor.argument_count else []
     if len(arguments) != descriptor.argument_count:
@@ -125,7 +130,7 @@ def launch(library: Library, kernel: str | None, blocks: int, *arguments: Any) -
         )
     if isinstance(blocks, bool) or not isinstance(blocks, int) or not 1 <= blocks <= 65535:
         raise ValueError(f"blocks must be an integer in [1, 65535], got {blocks!r}")
-    packed = ctypes.create_string_buffer(descriptor.argument_bytes + 8)
+    packed = bytearray(descriptor.argument_bytes + 8)
     ends = [*(descriptor.offsets[i] for i in range(1, len(names))), descriptor.argument_bytes]
     registered = []
     simulator = core()
@@ -144,7 +149,8 @@ def launch(library: Library, kernel: str | None, blocks: int, *arguments: Any) -
                 packed[offset : offset + len(data)] = data
         for address, size, name in registered:
             simulator.asim_memory_add(address, size, name.encode())
-        failed = simulator.asim_run(ctypes.byref(descriptor), blocks, packed, descriptor.argument_bytes)
+        buffer = (ctypes.c_char * len(packed)).from_buffer(packed)
+        failed = simulator.asim_run(ctypes.byref(descriptor), blocks, buffer, descriptor.argument_bytes)
     finally:
         for address, _, _ in registered:
             simulator.asim_memory_remove(address)
@@ -154,7 +160,7 @@ def launch(library: Library, kernel: str | None, blocks: int, *arguments: Any) -
 
 def _scalar(kernel: str, name: str, value: Any, room: int) -> bytes:
     if isinstance(value, np.generic):
-        return value.tobytes()
+        return bytes(value.tobytes())
     if isinstance(value, (bool, int)):
         return int(value).to_bytes(min(room, 8), "little", signed=value < 0)
     if isinstance(value, float):
@@ -164,8 +170,11 @@ def _scalar(kernel: str, name: str, value: Any, room: int) -> bytes:
 
 @dataclass(frozen=True)
 class CoreTrace:
-    """Counts of one core. `kinds`: (instructions, amount) by kind of instruction, the amount in bytes (DMA), lanes (vector) or multiply-adds
-    (cube); `peak`: the extent of each on-chip memory in use, in bytes; `time`: the end on the model time line, which is no time."""
+    """Counts of one core.
+
+    `kinds`: (instructions, amount) by kind of instruction, the amount in bytes (DMA), lanes (vector) or multiply-adds
+    (cube); `peak`: the extent of each on-chip memory in use, in bytes; `time`: the end on the model's time line.
+    """
 
     block: int
     core: str
@@ -176,7 +185,10 @@ class CoreTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """Exact counts of one launch. `tensors`: bytes (read, written) by parameter; `pipes`: the pipe of each kind of instruction."""
+    """Exact counts of one launch.
+
+    `tensors`: bytes (read, written) by parameter; `pipes`: the pipe of each kind of instruction.
+    """
 
     kernel: str
     blocks: int

@@ -8,8 +8,11 @@ from ascend_sim import kernel
 
 
 class Program:
-    """A TileLang prim_func on the simulated Ascend. `source` is the AscendC that TileLang generates; calls take the prim_func's arguments
-    in order and bind its dynamic symbols from the arguments' shapes."""
+    """A TileLang prim_func on the simulated Ascend.
+
+    `source` is the AscendC that TileLang generates. Calls take the prim_func's arguments in order, and bind its dynamic
+    symbols from the arguments' shapes.
+    """
 
     def __init__(self, prim_func: Any, *, checks: bool = True) -> None:
         import tilelang
@@ -27,7 +30,7 @@ class Program:
             extent for tag, extent in functions[0].attrs["thread_extent"].items() if tag.startswith("blockIdx.")
         ]
         self._kernel_parameters = list(functions[0].params)
-        self._buffers = [prim_func.buffer_map[p] if p in prim_func.buffer_map else None for p in prim_func.params]
+        self._buffers = [dict(prim_func.buffer_map.items()).get(p) for p in prim_func.params]
         self._names = [b.name if b is not None else p.name for b, p in zip(self._buffers, prim_func.params)]
 
     def __call__(self, *arguments: Any) -> None:

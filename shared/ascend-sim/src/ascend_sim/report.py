@@ -143,27 +143,32 @@ def picture(kernel: str, segments: list[list[Any]]) -> str:
     kinds = sorted({kind for _, _, _, kind, *_ in segments})
     end = max((segment[5] for segment in segments), default=1)
     left, width, height = 210, 1200, 18
-    total = 60 + height * len(lanes) + 20 * (len(kinds) // 8 + 2)
     colour = {kind: _PALETTE[i % len(_PALETTE)] for i, kind in enumerate(kinds)}
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 20}" height="{total}" font-family="sans-serif" font-size="11">',
-        f'<text x="8" y="18" font-size="14">{escape(kernel)}</text><text x="8" y="34">{escape(NOTE)}; {end} units</text>',
-    ]
+    shapes = [_text(8, 18, kernel), _text(8, 34, f"{NOTE}; {end} units")]
     for row, (block, core, pipe) in enumerate(lanes):
         y = 48 + row * height
-        out.append(f'<text x="8" y="{y + 12}">block {block} {core} {pipe}</text>')
-        out.append(f'<line x1="{left}" y1="{y + height - 1}" x2="{left + width}" y2="{y + height - 1}" stroke="#ddd"/>')
+        shapes.append(_text(8, y + 12, f"block {block} {core} {pipe}"))
+        shapes.append(_bar(left, y + height - 2, width, 1, "#ddd"))
         for kind, start, stop in _merged([s for s in segments if tuple(s[:3]) == (block, core, pipe)], end / width):
-            x, w = left + start / end * width, max((stop - start) / end * width, 0.3)
-            out.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{w:.1f}" height="{height - 4}" fill="{colour[kind]}"><title>{kind} {start}-{stop}</title></rect>'
+            extent = max((stop - start) / end * width, 0.3)
+            shapes.append(
+                _bar(left + start / end * width, y, extent, height - 4, colour[kind], f"{kind} {start}-{stop}")
             )
     for i, kind in enumerate(kinds):
         x, y = left + i % 8 * 150, 64 + height * len(lanes) + i // 8 * 18
-        out.append(
-            f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour[kind]}"/><text x="{x + 14}" y="{y}">{escape(kind)}</text>'
-        )
-    return "\n".join([*out, "</svg>", ""])
+        shapes += [_bar(x, y - 9, 10, 10, colour[kind]), _text(x + 14, y, kind)]
+    size = f'width="{left + width + 20}" height="{60 + height * len(lanes) + 20 * (len(kinds) // 8 + 2)}"'
+    style = 'font-family="sans-serif" font-size="11"'
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>', *shapes, "</svg>", ""])
+
+
+def _text(x: float, y: float, text: str) -> str:
+    return f'<text x="{x}" y="{y}">{escape(text)}</text>'
+
+
+def _bar(x: float, y: float, width: float, height: float, colour: str, title: str = "") -> str:
+    inside = f"<title>{escape(title)}</title>" if title else ""
+    return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="{colour}">{inside}</rect>'
 
 
 def _merged(segments: list[list[Any]], pixel: float) -> list[tuple[str, int, int]]:

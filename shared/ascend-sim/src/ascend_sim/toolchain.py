@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -119,8 +118,10 @@ def build_once(name: str, inputs: Sequence[str | bytes], make: Callable[[Path], 
 
 
 def build(sources: Sequence[Path], name: str, flags: Sequence[str] = (), headers: Sequence[Path] = ()) -> Path:
-    """Build a shared library from C++ sources once and return its path. `headers`: those the sources include, so that a change of them
-    builds anew."""
+    """Build a shared library from C++ sources once and return its path.
+
+    `headers`: those that the sources include, so that a change of them builds anew.
+    """
 
     def make(work: Path) -> None:
         command = [compiler(), *_BASE_FLAGS, "-Wall", f"-I{INCLUDE}", *map(str, sources), *flags, "-o", f"lib{name}.so"]

@@ -98,7 +98,7 @@ def translate(source: str) -> str:
             continue
         opening = text.index("(", closing)
         end = _matching(text, opening, "()")
-        blocks, _, stream = (_split_arguments(text[match.end() : closing]) + ["0", "nullptr"])[:3]
+        blocks, _, stream = [*_split_arguments(text[match.end() : closing]), "0", "nullptr"][:3]
         arguments = text[opening + 1 : end].strip()
         output += text[position : match.start()]
         output += f"asim::launch<&{name}>(asim_kernel_{name}, {blocks}, {stream}{', ' if arguments else ''}{arguments})"
@@ -113,11 +113,12 @@ def translate(source: str) -> str:
 
 _ERROR = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):\d+: (?:fatal )?error: (?P<message>.*)$", re.M)
 _FRAME = re.compile(r"^(?P<file>[^\s:][^:\n]*\.asc):(?P<line>\d+):\d+:\s+required from", re.M)
+# g++ quotes with typographic marks or apostrophes, by locale.
 _NAMES = (
-    re.compile(r"[‘'](?P<name>[\w:]+)[’'] (?:was not declared|has not been declared|is not a member)"),
-    re.compile(r"[‘'](?P<name>[\w:]+)[’'] does not name a type"),
-    re.compile(r"no matching function for call to [‘'](?P<name>[\w:]+)(?:<.*>)?\("),
-    re.compile(r"there are no arguments to [‘'](?P<name>[\w:]+)[’']"),
+    re.compile(r"[\u2018'](?P<name>[\w:]+)[\u2019'] (?:was not declared|has not been declared|is not a member)"),
+    re.compile(r"[\u2018'](?P<name>[\w:]+)[\u2019'] does not name a type"),
+    re.compile(r"no matching function for call to [\u2018'](?P<name>[\w:]+)(?:<.*>)?\("),
+    re.compile(r"there are no arguments to [\u2018'](?P<name>[\w:]+)[\u2019']"),
 )
 
 
