@@ -168,9 +168,9 @@ aclScalar* aclCreateScalar(void* value, aclDataType type) {
     }
 }
 
-aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size) { return new aclIntArray{{value, value + size}}; }
-aclFloatArray* aclCreateFloatArray(const float* value, uint64_t size) { return new aclFloatArray{{value, value + size}}; }
-aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t size) { return new aclBoolArray{{value, value + size}}; }
+aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size) { return new aclIntArray{std::vector<int64_t>(value, value + size)}; }
+aclFloatArray* aclCreateFloatArray(const float* value, uint64_t size) { return new aclFloatArray{std::vector<float>(value, value + size)}; }
+aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t size) { return new aclBoolArray{std::vector<bool>(value, value + size)}; }
 
 aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size) {
     auto* list = new aclTensorList();
