@@ -104,16 +104,18 @@ def test_a_project_that_does_not_build_is_named(make_workspace: Callable[..., Pa
 
 
 def test_a_bad_operator_fails_where_it_is_bad(make_workspace: Callable[..., Path], tmp_path: Path) -> None:
-    """It works in the workspace; alone, with any core of its range, by its README and its own tests it does not."""
-    root = make_workspace("good", "bad")
-    package = root / "packages" / "bad"
-    edit(package / "pyproject.toml", "core>=0.1,<0.2", "core>=0.1")
-    edit(package / "README.md", "scale=0.5), x * 0.5)", "scale=0.5), x * 0.25)")
-    edit(package / "tests" / "test_bad.py", '{"scale": -0.3}', '{"scale": "text"}')
-    edit(package / "src/cann_ops_tilelang/bad/_version.py", "0.1.0", "0.4.0")
-    reports = {
-        report.project.name: report for report in packaging.run(root, ["good", "bad"], tmp_path, lambda text: None)
-    }
+    """They work in the workspace; alone, with any core of their range, by README and tests of their own they do not."""
+    names = ["bad", "good", "needy"]
+    root = make_workspace(*names)
+    bad = root / "packages" / "bad"
+    edit(bad / "pyproject.toml", "core>=0.1,<0.2", "core>=0.1")
+    edit(bad / "README.md", "scale=0.5), x * 0.5)", "scale=0.5), x * 0.25)")
+    edit(bad / "src/cann_ops_tilelang/bad/reference.py", "return x * scale", "return x")
+    edit(bad / "src/cann_ops_tilelang/bad/_version.py", "0.1.0", "0.4.0")
+    needy = root / "packages/needy/src/cann_ops_tilelang/needy/operator.py"
+    edit(needy, "import torch\n", "import torch\nimport cann_ops_tilelang.good\n")
+
+    reports = {report.project.name: report for report in packaging.run(root, names, tmp_path, lambda text: None)}
     assert reports["good"].failures == []
     assert set(reports["good"].cells) == set(packaging.COLUMNS)
     failures = dict(reports["bad"].failures)
@@ -123,25 +125,14 @@ def test_a_bad_operator_fails_where_it_is_bad(make_workspace: Callable[..., Path
     assert "pip combines cann-ops-tilelang-bad with cann-ops-tilelang-core 9999.0" in failures["core range"]
     assert "AssertionError" in failures["example"]
     assert "test_matches_the_reference" in failures["tests"]
+    failures = dict(reports["needy"].failures)
+    assert list(failures) == ["alone"]
+    assert "No module named 'cann_ops_tilelang.good'" in failures["alone"]
 
     console = Console(record=True, width=120)
     assert packaging.show(list(reports.values()), console) == 1
     assert packaging.show([reports["good"]], Console(quiet=True)) == 0
     assert "FAILED" in console.export_text()
-
-
-def test_an_operator_that_needs_another_one_fails_alone(make_workspace: Callable[..., Path], tmp_path: Path) -> None:
-    root = make_workspace("first", "second")
-    edit(
-        root / "packages/second/src/cann_ops_tilelang/second/operator.py",
-        "import torch\n",
-        "import torch\nimport cann_ops_tilelang.first\n",
-    )
-    reports = packaging.run(root, ["second"], tmp_path, lambda text: None)
-    (report,) = (report for report in reports if report.failures)
-    assert report.project.name == "second"
-    assert [column for column, _ in report.failures] == ["alone"]
-    assert "No module named 'cann_ops_tilelang.first'" in report.failures[0][1]
 
 
 def test_an_unknown_operator(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 from .workspace import distribution, find_root
 
 TEMPLATE = Path(__file__).parent / "template"
+# Lines that hold a name twice and cannot be broken must stay within the line length.
+MAX_LENGTH = 40
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,6 +46,8 @@ def check_name(root: Path, name: str) -> None:
         raise ValueError(
             f"NAME must be lower-case words of letters and digits joined by single underscores, got {name!r}"
         )
+    if len(name) > MAX_LENGTH:
+        raise ValueError(f"NAME must have at most {MAX_LENGTH} characters, got {len(name)}: {name!r}")
     if keyword.iskeyword(name):
         raise ValueError(f"NAME must not be a keyword of Python, got {name!r}")
     if name in _identifiers(TEMPLATE):
