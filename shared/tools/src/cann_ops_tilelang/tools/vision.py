@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -63,9 +62,13 @@ class Attention(nn.Module):
         hidden, head_dim = config.hidden_size, config.head_dim
         self.norm = nn.LayerNorm(hidden)
         self.qkv = nn.Linear(hidden, 3 * hidden)
+        with torch.no_grad():
+            # Equal queries and keys: without any training a token attends to what looks like it.
+            self.qkv.weight[:hidden] *= 2
+            self.qkv.weight[hidden : 2 * hidden] = self.qkv.weight[:hidden]
         self.out = nn.Linear(hidden, hidden)
-        self.rel_pos_h = nn.Parameter(0.1 * torch.randn(2 * side - 1, head_dim))
-        self.rel_pos_w = nn.Parameter(0.1 * torch.randn(2 * side - 1, head_dim))
+        self.rel_pos_h = nn.Parameter(0.05 * torch.randn(2 * side - 1, head_dim))
+        self.rel_pos_w = nn.Parameter(0.05 * torch.randn(2 * side - 1, head_dim))
 
     def heads(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
         """(batch, side * side, hidden) to q, k, v, rel_h and rel_w as the operator takes them."""
@@ -115,7 +118,7 @@ class VisionFrontEnd(nn.Module):
         return result
 
     def phases(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Rotary cosines and sines of every token, from its row and column; (num_images, side * side, 1, head_dim / 2)."""
+        """Rotary cosines and sines by row and column of the token; (num_images, side * side, 1, head_dim / 2)."""
         total = batch.sizes.shape[0] * self.config.side**2
         position = self.ops.prepare_image_attn_pos_id(batch.grid_hw, batch.cu_patches, total_seqlens_vit=total)
         angle = (position.float()[:, :, None] * self.frequencies.float()).flatten(1)

@@ -1,0 +1,343 @@
+"""``hatch run demo [IMAGE]``: the vision front end on a page, and every operator beside plain PyTorch."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont, UnidentifiedImageError
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from torch import Tensor
+from torch.utils.benchmark import Timer
+
+from cann_ops_tilelang.testing import Call, calc_diff, count_nodes
+
+from .loading import operator_names, operators, references
+from .vision import Config, VisionFrontEnd, make_batch, make_front_end
+
+CONFIG = Config(side=40)
+PAGE = CONFIG.side * CONFIG.patch_size
+
+# Values of tokens that hold no image token, in the picture of the layout.
+TEXT, PLACEHOLDER = -2.0, -1.0
+
+console = Console()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="demo", description=__doc__)
+    parser.add_argument("image", nargs="?", type=Path, help="any image that Pillow reads; default: a page drawn here")
+    parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder for the picture and sources")
+    arguments = parser.parse_args()
+    try:
+        page = open_page(arguments.image) if arguments.image else draw_page()
+        arguments.output.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        sys.exit(f"demo: {error}")
+    # The reference of bmp_to_patches reads sizes on the host, of which Dynamo warns at length.
+    logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
+    with torch.inference_mode():
+        run(page, arguments.output)
+
+
+def run(page: Image.Image, output: Path) -> None:
+    file = io.BytesIO()
+    page.save(file, "BMP")
+    batch = make_batch(CONFIG, [file.getvalue()])
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+    ) as progress:
+        task = progress.add_task("vision front end: building kernels")
+        calls: dict[str, Call] = {"engram_grad_w_reduce": engram_call()}
+        before = batch.input_embeds.clone()
+        front_end = make_front_end(CONFIG, recording(operators(), calls))
+        result = front_end(batch.clone())
+        plain = make_front_end(CONFIG, references())(batch.clone())
+        progress.update(task, description="vision front end: compiling one graph")
+        compiled_model = make_front_end(CONFIG, operators())
+        nodes = count_nodes(compiled_model, batch.clone())
+        torch._dynamo.reset()
+        compiled = torch.compile(compiled_model, fullgraph=True, dynamic=False)(batch.clone())
+        rows = []
+        for name in operator_names():
+            progress.update(task, description=f"{name}: compiling the reference, timing")
+            rows.append(measure(name, calls[name]))
+        progress.update(task, description="drawing")
+        picture = output / "vision_front_end.png"
+        draw(front_end, batch, before, page, picture)
+        sources = write_sources(output)
+    console.print(operator_table(rows))
+    console.print(
+        f"Vision front end of {CONFIG.side} x {CONFIG.side} patches, operators against plain PyTorch: "
+        f"calc_diff {calc_diff(result, plain):.1e} eager, {calc_diff(compiled, plain):.1e} compiled; "
+        f"one graph with {', '.join(f'{count} {name}' for name, count in nodes.items())}"
+    )
+    console.print(f"Picture: {picture}")
+    for label, path in sources.items():
+        console.print(f"{label}: {path}", soft_wrap=True)
+
+
+# -- the page ------------------------------------------------------------------------------------------------------
+
+
+def open_page(path: Path) -> Image.Image:
+    """The image, upright on a white square of the size that the front end takes."""
+    try:
+        image = Image.open(path)
+        image.load()
+    except UnidentifiedImageError as error:
+        raise ValueError(f"{path} is no image that Pillow reads") from error
+    if image.format != "BMP" or image.mode != "RGB":
+        console.print(f"[dim]{path.name} is {image.format} {image.mode}: converted to a 24-bit BMP[/dim]")
+    image = image.convert("RGB")
+    if image.size != (PAGE, PAGE):
+        console.print(f"[dim]{path.name} is {image.width} x {image.height}: fitted into {PAGE} x {PAGE}[/dim]")
+        image.thumbnail((PAGE, PAGE))
+        square = Image.new("RGB", (PAGE, PAGE), "white")
+        square.paste(image, ((PAGE - image.width) // 2, (PAGE - image.height) // 2))
+        image = square
+    return image
+
+
+def draw_page() -> Image.Image:
+    """A page with text in several sizes, a table, and something like a photograph."""
+    page = Image.new("RGB", (PAGE, PAGE), (252, 251, 247))
+    draw = ImageDraw.Draw(page)
+
+    def text(x: int, y: int, words: str, size: int, fill: str = "#202428") -> None:
+        draw.text((x, y), words, font=ImageFont.load_default(size), fill=fill)
+
+    text(36, 28, "Operators for a page", 44, "#12355b")
+    text(36, 84, "From the bytes of a BMP file to tokens of a language model", 20, "#5a6470")
+    draw.line((36, 118, PAGE - 36, 118), fill="#c8553d", width=3)
+    body = (
+        "Rows are stored bottom-up, blue first, padded to",
+        "four bytes. A patch is sixteen pixels a side. Every",
+        "patch attends to every other one, with a bias for",
+        "the rows and one for the columns between them.",
+    )
+    for line, words in enumerate(body):
+        text(36, 138 + 26 * line, words, 17)
+    vertical, horizontal = np.mgrid[0:216, 0:272] / np.array([216, 272]).reshape(2, 1, 1)
+    sky = np.stack([0.25 + 0.7 * vertical, 0.45 + 0.3 * vertical, 0.85 - 0.45 * vertical], axis=-1)
+    sun = np.exp(-(((horizontal - 0.68) ** 2) / 0.012 + ((vertical - 0.42) ** 2) / 0.02))[..., None]
+    hills = vertical > 0.68 + 0.1 * np.sin(7 * horizontal) * np.cos(3 * horizontal)
+    photograph = np.where(hills[..., None], np.array([0.16, 0.27, 0.22]) * (1.4 - vertical[..., None]), sky)
+    photograph = np.clip(photograph + sun * np.array([0.9, 0.7, 0.3]), 0, 1)
+    page.paste(Image.fromarray((photograph * 255).astype(np.uint8)), (36, 268))
+    text(36, 490, "Fig. 1  Evening, made of two functions", 14, "#5a6470")
+    left, top, widths = 336, 268, (150, 118)
+    table = (("word", "tokens"), ("page", "1600"), ("photograph", "238"), ("heading", "80"), ("caption", "40"))
+    for row, cells in enumerate(table):
+        y = top + 43 * row
+        if row == 0:
+            draw.rectangle((left, y, left + sum(widths), y + 43), fill="#dbe6f0")
+        for column, cell in enumerate(cells):
+            text(left + 10 + widths[0] * column, y + 10, cell, 18)
+    for row in range(len(table) + 1):
+        draw.line((left, top + 43 * row, left + sum(widths), top + 43 * row), fill="#7a8794", width=1)
+    for x in (left, left + widths[0], left + sum(widths)):
+        draw.line((x, top, x, top + 43 * len(table)), fill="#7a8794", width=1)
+    text(36, 530, "Small print: the footnotes are set in twelve pixels, which is less than a patch,", 14)
+    text(36, 550, "and still every stroke of them arrives where it belongs.", 14)
+    text(36, 590, "1", 18, "#c8553d")
+    return page
+
+
+# -- measuring -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Row:
+    name: str
+    agreement: float
+    ours: float
+    eager: float
+    inductor: float
+    nodes: int
+
+
+def engram_call() -> Call:
+    """An acceptance shape of the one operator that is not part of the front end."""
+    shape = (4, 2560)
+    return Call(
+        (
+            torch.randn(37, *shape),
+            torch.randn(shape).bfloat16(),
+            torch.randn(shape).bfloat16(),
+            torch.randn(shape),
+            torch.randn(shape),
+        )
+    )
+
+
+def recording(ops: SimpleNamespace, calls: dict[str, Call]) -> SimpleNamespace:
+    """The operators, which keep a copy of the arguments of their last call."""
+
+    def record(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            calls[name] = Call(args, kwargs).clone()
+            return function(*args, **kwargs)
+
+        return recorded
+
+    return SimpleNamespace(**{name: record(name, function) for name, function in vars(ops).items()})
+
+
+def measure(name: str, call: Call) -> Row:
+    ours, reference = getattr(operators(), name), getattr(references(), name)
+    torch._dynamo.reset()
+    inductor = torch.compile(reference, dynamic=False)
+    mine, other = call.clone(), call.clone()
+    results = [mine(ours), other(reference)]
+    call.clone()(inductor)
+    pairs = zip(results[:1] + mine.tensors(), results[1:] + other.tensors())
+    agreement = max(calc_diff(a, b) for a, b in pairs if isinstance(a, Tensor))
+    times: dict[str, list[float]] = {"ours": [], "eager": [], "inductor": []}
+    for _ in range(3):
+        for label, function in (("ours", ours), ("eager", reference), ("inductor", inductor)):
+            timer = Timer("call(function)", globals={"call": call.clone(), "function": function})
+            times[label].append(timer.blocked_autorange(min_run_time=0.1).median)
+    nodes = count_nodes(ours, *call.clone().args, **call.kwargs)[name]
+    return Row(name, agreement, *(statistics.median(times[label]) for label in times), nodes)
+
+
+def operator_table(rows: list[Row]) -> Table:
+    table = Table(
+        title=f"Operators on CPU, {torch.get_num_threads()} threads, at the sizes of the page",
+        caption="PyTorch, inductor: time of the plain PyTorch reference over ours. nodes: in a compiled graph.",
+    )
+    for heading, justify in [
+        ("operator", "left"),
+        ("calc_diff", "right"),
+        ("time", "right"),
+        ("PyTorch", "right"),
+        ("inductor", "right"),
+        ("nodes", "right"),
+    ]:
+        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(
+            row.name,
+            "equal" if row.agreement == 0 else f"{row.agreement:.1e}",
+            duration(row.ours),
+            f"{row.eager / row.ours:.1f}x",
+            f"{row.inductor / row.ours:.1f}x",
+            str(row.nodes),
+        )
+    return table
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
+
+
+# -- pictures and sources ------------------------------------------------------------------------------------------
+
+
+def write_sources(output: Path) -> dict[str, Path]:
+    """The code that TileLang generated for one operator: C for the CPU, AscendC for the NPU."""
+    kernels = "cann_ops_tilelang.engram_grad_w_reduce.kernels"
+    c, asc = output / "engram_grad_w_reduce.c", output / "engram_grad_w_reduce.asc"
+    c.write_text(import_module(f"{kernels}.cpu").build.source())
+    asc.write_text(import_module(f"{kernels}.ascend").build.source(4 * 2560, 56))
+    return {"Generated C": c, "Generated AscendC": asc}
+
+
+def draw(model: VisionFrontEnd, batch: Any, before: Tensor, page: Image.Image, path: Path) -> None:
+    """The page, its patches, where one patch attends, and the order of the tokens."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    from matplotlib.colors import ListedColormap
+
+    side, patch = CONFIG.side, CONFIG.patch_size
+    figure = plt.figure(figsize=(13, 12.6), layout="constrained", facecolor="white")
+    axes = figure.subplot_mosaic([["page", "patches"], ["attention", "tokens"]], height_ratios=[1, 1])
+    for ax in axes.values():
+        ax.set_xticks([])
+        ax.set_yticks([])
+
+    axes["page"].imshow(page)
+    axes["page"].set_title(f"The page: a 24-bit BMP of {PAGE} x {PAGE} pixels")
+
+    patches = model.patches(batch)
+    pixels = (patches.float() * 0.5 + 0.5).clamp(0, 1).view(side, side, 3, patch, patch).permute(0, 3, 1, 4, 2)
+    grid = np.ones((side, patch + 3, side, patch + 3, 3), dtype=np.float32)
+    grid[:, 1 : patch + 1, :, 1 : patch + 1] = pixels.numpy()
+    axes["patches"].imshow(grid.reshape(side * (patch + 3), side * (patch + 3), 3), interpolation="antialiased")
+    axes["patches"].set_title(f"bmp_to_patches: {side * side} patches of {patch} x {patch}, un-normalised")
+
+    row, column = side * 19 // 40, side * 11 // 40
+    weights = similarity(model, batch, row * side + column).view(side, side)
+    axes["attention"].imshow(page.convert("L"), cmap="gray", vmin=-80, vmax=255, extent=(0, side, side, 0))
+    heat = axes["attention"].imshow(
+        weights, cmap="magma", alpha=0.72, extent=(0, side, side, 0), interpolation="bilinear"
+    )
+    axes["attention"].add_patch(
+        plt.Rectangle((column, row), 1, 1, fill=False, edgecolor="#39ff88", linewidth=2.5, label="query")
+    )
+    axes["attention"].legend(loc="lower right")
+    axes["attention"].set_title("attn_rel_h_rel_w: what the marked patch attends to")
+    figure.colorbar(heat, ax=axes["attention"], shrink=0.7, label="log10 of weight over mean weight, all heads")
+
+    layout = token_layout(batch, before)
+    colours = ListedColormap(["#e3e6ea", "#8c939c", *plt.get_cmap("viridis")(np.linspace(0, 1, 254))])
+    axes["tokens"].imshow(layout, cmap=colours, aspect="auto", vmin=0, vmax=255, interpolation="nearest")
+    axes["tokens"].set_yticks(
+        [0, 1, 2], ["text with\nplaceholders", "replace_\ninput_embeds", "shuffle_\nimage_tokens"]
+    )
+    axes["tokens"].set_xlabel("token of the language model's input")
+    axes["tokens"].set_title("Light: text. Dark: placeholders. Colour: place on the page")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def similarity(model: VisionFrontEnd, batch: Any, query: int) -> Tensor:
+    """Log attention weights of one token in the global block, from the values the operator gets."""
+    x = model.embed(model.patches(batch)).view(1, CONFIG.side**2, -1)
+    q, k, _, rel_h, rel_w = model.whole.heads(x, *model.phases(batch))
+    bias = (rel_h[0, :, query, :, None] + rel_w[0, :, query, None, :]).flatten(1).float()
+    scores = CONFIG.head_dim**-0.5 * torch.einsum("nc,jnc->nj", q[0, query].float(), k[0].float()) + bias
+    weights = torch.softmax(scores, dim=-1).mean(0)
+    return torch.log10(weights * weights.numel())
+
+
+def token_layout(batch: Any, before: Tensor) -> np.ndarray[Any, Any]:
+    """Three rows: which page position each token of the input holds, before and after the two operators.
+
+    The operators move rows that carry their own number.
+    """
+    ops = operators()
+    count = int(batch.cu_patches[-1])
+    numbers = torch.full((before.shape[0], 1), TEXT)
+    start = int(batch.image_starts[0])
+    numbers[start : start + count] = PLACEHOLDER
+    rows = [numbers.clone()]
+    ops.replace_input_embeds(
+        numbers, torch.arange(count, dtype=torch.float32)[:, None], batch.image_starts, batch.cu_patches
+    )
+    rows.append(numbers.clone())
+    ops.shuffle_image_tokens(numbers, batch.image_starts, batch.cu_patches, groups=CONFIG.groups)
+    rows.append(numbers)
+    layout = torch.cat(rows, dim=1).T
+    result: np.ndarray[Any, Any] = torch.where(layout < 0, layout + 2, 2 + layout * 254 / count).numpy()
+    return result
+
+
+if __name__ == "__main__":
+    main()
