@@ -1209,7 +1209,7 @@ int limit_signal() { return SIGRTMIN + 7; }
 
 void poll_stop() {
   stop_requested = 0;
-  set_error("timeout", text("the kernel ran longer than %g s (ASCEND_SIM_TIMEOUT)", limit_seconds), self, Pipe::COUNT, 0);
+  set_error("timeout", text("the kernel took more than %g s of processor time (ASCEND_SIM_TIMEOUT)", limit_seconds), self, Pipe::COUNT, 0);
   leave();
 }
 
@@ -1238,7 +1238,7 @@ void on_limit(int, siginfo_t*, void* context) {
     return;
   }
   running = 0;
-  set_error("timeout", text("the kernel ran longer than %g s (ASCEND_SIM_TIMEOUT)", limit_seconds), self, Pipe::COUNT, to_site(reinterpret_cast<const void*>(pc + 1)));
+  set_error("timeout", text("the kernel took more than %g s of processor time (ASCEND_SIM_TIMEOUT)", limit_seconds), self, Pipe::COUNT, to_site(reinterpret_cast<const void*>(pc + 1)));
   siglongjmp(scheduler_jump, 1);
 }
 
@@ -1268,7 +1268,7 @@ struct Guard {  // signal handlers and the time limit for the duration of a run
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
     event.sigev_notify_thread_id = pid_t(syscall(SYS_gettid));
-    if (limit_seconds > 0 && timer_create(CLOCK_MONOTONIC, &event, &limit_timer) == 0) {
+    if (limit_seconds > 0 && timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &limit_timer) == 0) {
       timed = true;
       itimerspec spec{};
       spec.it_value.tv_sec = time_t(limit_seconds);

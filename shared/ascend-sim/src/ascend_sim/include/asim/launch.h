@@ -32,6 +32,7 @@ void asim_set_launch_hook(asim_launch_hook hook);
 
 // The report of the last failed run in this process (JSON), or "". A hook that fails sets its own.
 const char* asim_error();
+int asim_last_error();  // its ACL error number, or 0
 void asim_set_error(const char* report);
 // Called when a kernel library is loaded.
 void asim_set_load_hook(void (*hook)());
