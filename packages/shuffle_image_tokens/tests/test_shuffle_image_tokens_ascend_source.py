@@ -5,8 +5,6 @@ import re
 
 import pytest
 
-pytest.importorskip("tilelang")
-
 from cann_ops_tilelang.shuffle_image_tokens.kernels.ascend import build
 
 UB_BYTES = 253_952

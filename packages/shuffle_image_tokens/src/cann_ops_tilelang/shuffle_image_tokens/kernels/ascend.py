@@ -86,9 +86,14 @@ def build(width: int, num_cores: int) -> Any:
     def inspect(tokens, first, last, start, num_tokens, groups):
         """tokens[0]: the tokens of a group of the image, 0 if a value is wrong or nothing changes."""
         tokens[0] = 0
-        if first >= 0 and first <= last and start >= 0 and start <= num_tokens - (last - first):
-            if last - first > groups and T.truncmod(last - first, groups) == 0:
-                tokens[0] = T.truncdiv(last - first, groups)
+        if (
+            first >= 0
+            and last - first > groups
+            and T.truncmod(last - first, groups) == 0
+            and start >= 0
+            and start <= num_tokens - (last - first)
+        ):
+            tokens[0] = T.truncdiv(last - first, groups)
 
     @T.prim_func
     def shuffle_image_tokens(
