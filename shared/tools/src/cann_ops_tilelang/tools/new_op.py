@@ -69,7 +69,7 @@ def create(root: Path, name: str) -> Path:
                 target.write_text(_renamed(source.read_text(encoding="utf-8"), name), encoding="utf-8")
         # The length of the name decides where lines break, its letters how imports are sorted.
         config = root / ".ruff.toml"
-        for command in (["check", "--fix"], ["format"]):
+        for command in (["format"], ["check", "--fix"]):
             ruff = [
                 sys.executable,
                 "-m",
