@@ -57,27 +57,11 @@ void for_undefined(Mem mem, uint64_t at, uint64_t bytes, const void* site, Visit
   }
 }
 
-float load_float(const uint8_t* from, CubeType type) {
-  switch (type) {
-    case CubeType::F32: {
-      float value;
-      memcpy(&value, from, 4);
-      return value;
-    }
-    case CubeType::F16: {
-      uint16_t bits;
-      memcpy(&bits, from, 2);
-      return half::from_bits(bits);
-    }
-    case CubeType::BF16: {
-      uint16_t bits;
-      memcpy(&bits, from, 2);
-      return bfloat16_t::from_bits(bits);
-    }
-    case CubeType::E4M3: return float8_e4m3_t::from_bits(*from);
-    case CubeType::E5M2: return float8_e5m2_t::from_bits(*from);
-    default: return 0;
-  }
+template <typename T>
+T load_as(const uint8_t* from) {
+  T value;
+  memcpy(&value, from, sizeof(T));
+  return value;
 }
 
 // HF32 keeps 10 bits of the significand.
@@ -88,9 +72,13 @@ float round_hf32(float value, bool away) {
   return std::bit_cast<float>((bits + add) & ~0x1fffu);
 }
 
-// One operand of a product as [k][rows], so that the inner loop runs over rows of contiguous memory; `undefined` has a flag a row.
+constexpr uint32_t kTileRows = 4, kTileColumns = 32;  // of the host's registers
+
+// One operand of a product as [k][pitch], so that the inner loop runs over contiguous memory; rows past the last are zero.
+// `undefined` has a flag a row.
 struct Operand {
   std::vector<float> values;
+  uint32_t pitch = 0;
   std::vector<uint8_t> undefined;
   bool any_undefined = false;
 };
@@ -112,32 +100,40 @@ Operand load_operand(Mem mem, Mem scale_mem, uint64_t at, CubeType type, uint32_
   }
 
   Operand operand;
-  operand.values.resize(size_t(k) * rows);
+  operand.pitch = align_up(rows, kTileColumns);
+  operand.values.resize(size_t(k) * operand.pitch);
   operand.undefined.resize(rows);
   const uint8_t* data = asim_core->base[int(mem)] + at;
   const uint8_t* scales = scaled ? asim_core->base[int(scale_mem)] + scale_at : nullptr;
-  bool hf32 = type == CubeType::F32 && asim_core->special[int(asim::Special::HF32)];
-  bool away = asim_core->special[int(asim::Special::HF32_ROUND)];
-  for (uint32_t i = 0; i < k; ++i) {
-    float* to = operand.values.data() + size_t(i) * rows;
-    const uint8_t* column = data + uint64_t(i / c0) * padded_rows * kBlock;
-    uint32_t within = i % c0;
-    for (uint32_t row = 0; row < rows; ++row) {
-      const uint8_t* block = column + uint64_t(row) * kBlock;
-      float value;
-      if (four_bit) {
-        value = asim::decode(block[within / 2] >> (within % 2 * 4) & 15, asim::kE2m1);
-      } else if (type == CubeType::S8) {
-        value = static_cast<int8_t>(block[within]);
-      } else {
-        value = load_float(block + within * type_bytes(type), type);
-      }
-      if (hf32) value = round_hf32(value, away);
-      if (scaled) {
+  auto unpack = [&](auto element) {  // element(fractal row, index in it)
+    for (uint32_t i = 0; i < k; ++i) {
+      float* to = operand.values.data() + size_t(i) * operand.pitch;
+      const uint8_t* column = data + uint64_t(i / c0) * padded_rows * kBlock;
+      for (uint32_t row = 0; row < rows; ++row) to[row] = element(column + uint64_t(row) * kBlock, i % c0);
+    }
+  };
+  switch (type) {
+    case CubeType::F32: unpack([](const uint8_t* block, uint32_t i) { return load_as<float>(block + 4 * i); }); break;
+    case CubeType::F16: unpack([](const uint8_t* block, uint32_t i) { return float(load_as<half>(block + 2 * i)); }); break;
+    case CubeType::BF16: unpack([](const uint8_t* block, uint32_t i) { return float(load_as<bfloat16_t>(block + 2 * i)); }); break;
+    case CubeType::S8: unpack([](const uint8_t* block, uint32_t i) { return float(load_as<int8_t>(block + i)); }); break;
+    case CubeType::E4M3: unpack([](const uint8_t* block, uint32_t i) { return float(load_as<float8_e4m3_t>(block + i)); }); break;
+    case CubeType::E5M2: unpack([](const uint8_t* block, uint32_t i) { return float(load_as<float8_e5m2_t>(block + i)); }); break;
+    case CubeType::E2M1X2:
+      unpack([](const uint8_t* block, uint32_t i) { return asim::decode(block[i / 2] >> (i % 2 * 4) & 15, asim::kE2m1); });
+      break;
+    case CubeType::S32: break;  // no operand has this type
+  }
+  if (type == CubeType::F32 && asim_core->special[int(asim::Special::HF32)]) {
+    bool away = asim_core->special[int(asim::Special::HF32_ROUND)];
+    for (float& value : operand.values) value = round_hf32(value, away);
+  }
+  if (scaled) {
+    for (uint32_t i = 0; i < k; ++i) {
+      for (uint32_t row = 0; row < rows; ++row) {
         uint64_t pair = (uint64_t(row / kRows) * scale_blocks + i / 64) * kBlock + row % kRows * 2;
-        value *= asim::e8m0_to_float(scales[pair + i / 32 % 2]);
+        operand.values[size_t(i) * operand.pitch + row] *= asim::e8m0_to_float(scales[pair + i / 32 % 2]);
       }
-      to[row] = value;
     }
   }
 
@@ -157,6 +153,33 @@ Operand load_operand(Mem mem, Mem scale_mem, uint64_t at, CubeType type, uint32_
     });
   }
   return operand;
+}
+
+// The order of the hardware's sums is not documented: here it is one addition a term, in the order of k.
+template <typename T>
+void multiply(uint8_t* c, const Operand& a, const Operand& b, const asim::Mmad& p, uint64_t padded_rows) {
+  for (uint32_t row = 0; row < p.m; row += kTileRows) {
+    for (uint32_t column = 0; column < p.n; column += kTileColumns) {
+      uint32_t rows = std::min(kTileRows, p.m - row), columns = std::min(kTileColumns, p.n - column);
+      T sums[kTileRows][kTileColumns] = {};
+      auto for_elements = [&](auto visit) {
+        for (uint32_t y = 0; y < rows; ++y) {
+          for (uint32_t x = 0; x < columns; ++x) {
+            visit(c + ((column + x) / kL0cColumns * padded_rows + row + y) * 64 + (column + x) % kL0cColumns * 4, sums[y][x]);
+          }
+        }
+      };
+      if (!p.clear) for_elements([](const uint8_t* element, T& sum) { memcpy(&sum, element, 4); });
+      for (uint32_t k = 0; k < p.k; ++k) {
+        const float* left = a.values.data() + size_t(k) * a.pitch + row;
+        const float* right = b.values.data() + size_t(k) * b.pitch + column;
+        for (uint32_t y = 0; y < kTileRows; ++y) {
+          for (uint32_t x = 0; x < kTileColumns; ++x) sums[y][x] += T(left[y]) * T(right[x]);
+        }
+      }
+      for_elements([](uint8_t* element, const T& sum) { memcpy(element, &sum, 4); });
+    }
+  }
 }
 
 // The unit flags: one a 512 bytes of L0C, set by the last product of a tile and cleared by the fixpipe that drains it. A product
@@ -182,13 +205,12 @@ struct Conversion {
 
   void operator()(const uint8_t* source, uint8_t* target) const {
     if (from == CubeType::S32) {
-      int32_t value;
-      memcpy(&value, source, 4);
+      int32_t value = load_as<int32_t>(source);
       if (relu) value = std::max(value, 0);
       memcpy(target, &value, 4);
       return;
     }
-    float value = load_float(source, CubeType::F32);
+    float value = load_as<float>(source);
     if (relu) value = value > 0 || value != value ? value : 0.0f;
     if (to == CubeType::F32) {
       memcpy(target, &value, 4);
@@ -388,36 +410,10 @@ EXPORT void asim_mmad(const asim::Mmad* args, const void* site) {
   }
 
   uint8_t* c = asim_core->base[int(Mem::L0C)] + p.c;
-  auto block_at = [&](uint32_t row, uint32_t column) { return c + (column / kL0cColumns * padded_rows + row) * 64 + column % kL0cColumns * 4; };
   if (p.c_type == CubeType::S32) {
-    std::vector<int32_t> sum(p.n);
-    for (uint32_t row = 0; row < p.m; ++row) {
-      for (uint32_t n = 0; n < p.n; ++n) {
-        sum[n] = 0;
-        if (!p.clear) memcpy(&sum[n], block_at(row, n), 4);
-      }
-      for (uint32_t k = 0; k < p.k; ++k) {
-        int32_t left = int32_t(a.values[size_t(k) * p.m + row]);
-        const float* right = b.values.data() + size_t(k) * p.n;
-        for (uint32_t n = 0; n < p.n; ++n) sum[n] += left * int32_t(right[n]);
-      }
-      for (uint32_t n = 0; n < p.n; ++n) memcpy(block_at(row, n), &sum[n], 4);
-    }
+    multiply<int32_t>(c, a, b, p, padded_rows);
   } else {
-    // The order of the sum is not documented: one float addition a term, in the order of k.
-    std::vector<float> sum(p.n);
-    for (uint32_t row = 0; row < p.m; ++row) {
-      for (uint32_t n = 0; n < p.n; ++n) {
-        sum[n] = 0;
-        if (!p.clear) memcpy(&sum[n], block_at(row, n), 4);
-      }
-      for (uint32_t k = 0; k < p.k; ++k) {
-        float left = a.values[size_t(k) * p.m + row];
-        const float* right = b.values.data() + size_t(k) * p.n;
-        for (uint32_t n = 0; n < p.n; ++n) sum[n] += left * right[n];
-      }
-      for (uint32_t n = 0; n < p.n; ++n) memcpy(block_at(row, n), &sum[n], 4);
-    }
+    multiply<float>(c, a, b, p, padded_rows);
   }
 
   if (site) {
