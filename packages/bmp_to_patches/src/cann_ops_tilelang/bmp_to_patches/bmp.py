@@ -124,7 +124,7 @@ def _has_no_pixels(data: bytes) -> bool:
     """Whether width or height is zero, which Pillow reports as an unknown format."""
     core_header = data[14:18] == b"\x0c\0\0\0"
     width, height = (data[18:20], data[20:22]) if core_header else (data[18:22], data[22:26])
-    return not any(width) or not any(height)
+    return len(data) >= 26 and not (any(width) and any(height))
 
 
 def _check_size_fields(data: bytes, offset: int, length: int, name: str) -> None:
