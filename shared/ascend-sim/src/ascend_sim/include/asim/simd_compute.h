@@ -530,11 +530,15 @@ concept SumTypes = (std::is_same_v<To, From> && (HalfOrFloat<To> || Int32<To>)) 
 template <class T>
 concept Ordered = HalfOrFloat<T> || Int16<T> || Int32<T>;
 
-template <class T>
-inline void require_active_defined(const Vec<T>& source, const vector_bool& mask, const char* what) {
-  if constexpr (ASIM_CHECKS)
-    if (any(source.undefined & active_bytes<sizeof(T)>(mask)))
-      fail("uninitialised", "an active lane of the operand of %s was never written", what);
+// A group with an active lane that was never written has an undefined result, of `lanes` lanes.
+template <int group, int lanes = 1, class To, class From>
+inline void pass_undefined(Vec<To>& result, const Vec<From>& source, const vector_bool& mask) {
+  if constexpr (ASIM_CHECKS) {
+    const ByteMask bad = source.undefined & active_bytes<sizeof(From)>(mask);
+    if (!any(bad)) return;
+    for (int i = 0; i < kVectorBytes; ++i)
+      if (test(bad, i)) set(result.undefined, i / int(group * sizeof(From)) * int(sizeof(To)), lanes * int(sizeof(To)));
+  }
 }
 
 // Folds groups of `group` adjacent lanes to one each; the sums land in the lowest lanes, the rest is zero.
@@ -555,6 +559,7 @@ ASIM_LANES void sum(Vec<To>& destination, const Vec<From>& source, const vector_
     for (int k = 0; k < group; ++k) some |= mask.active((i * group + k) * int(sizeof(From)));
     result.v[i] = narrow<To>(some ? x[i] : Wide<To>(0));
   }
+  pass_undefined<group>(result, source, mask);
   destination = result;
 }
 
@@ -579,6 +584,7 @@ ASIM_LANES void extreme(Vec<T>& destination, const Vec<T>& source, const vector_
     result.v[g] = narrow<T>(best);
     if constexpr (group == Vec<T>::lanes) raw(result)[1] = index < 0 ? 0 : index;
   }
+  pass_undefined<group, group == Vec<T>::lanes ? 2 : 1>(result, source, mask);
   destination = result;
 }
 }  // namespace asim
@@ -587,27 +593,23 @@ template <class To, class From>
   requires asim::SumTypes<To, From>
 ASIM_FN void asc_reduce_sum(asim::Vec<To>& destination, const asim::Vec<From>& source, const vector_bool& mask) {
   ASIM_COUNT("vcadd", From);
-  asim::require_active_defined(source, mask, "asc_reduce_sum");
   asim::sum<asim::Vec<From>::lanes>(destination, source, mask);
 }
 template <class To, class From>
   requires asim::SumTypes<To, From>
 ASIM_FN void asc_reduce_sum_datablock(asim::Vec<To>& destination, const asim::Vec<From>& source, const vector_bool& mask) {
   ASIM_COUNT("vcgadd", From);
-  asim::require_active_defined(source, mask, "asc_reduce_sum_datablock");
   asim::sum<asim::kBlockBytes / sizeof(From)>(destination, source, mask);
 }
 template <asim::HalfOrFloat T>
 ASIM_FN void asc_pair_reduce_sum(asim::Vec<T>& destination, const asim::Vec<T>& source, const vector_bool& mask) {
   ASIM_COUNT("vcpadd", T);
-  asim::require_active_defined(source, mask, "asc_pair_reduce_sum");
   asim::sum<2>(destination, source, mask);
 }
 #define ASIM_EXTREME(cce, api, largest, group)                                                              \
   template <asim::Ordered T>                                                                                \
   ASIM_FN void api(asim::Vec<T>& destination, const asim::Vec<T>& source, const vector_bool& mask) {        \
     ASIM_COUNT(cce, T);                                                                                     \
-    asim::require_active_defined(source, mask, #api);                                                       \
     asim::extreme<group, largest>(destination, source, mask);                                               \
   }
 ASIM_EXTREME("vcmax", asc_reduce_max, true, asim::Vec<T>::lanes)
@@ -622,14 +624,14 @@ template <int M, class To, class From>
 ASIM_FN void vcadd(asim::Vec<To>& destination, const asim::Vec<From>& source, const vector_bool& mask, ASIM_MODE) {
   asim::Vec<To> result;
   asc_reduce_sum(result, source, mask);
-  asim::assign<M>(destination, result, asim::leading_lanes<sizeof(To)>(1), asim::kAllDefined);
+  asim::assign<M>(destination, result, asim::leading_lanes<sizeof(To)>(1), result.undefined);
 }
 #define ASIM_MERGING_EXTREME(cce, api)                                                                                         \
   template <int M, asim::Ordered T>                                                                                            \
   ASIM_FN void cce(asim::Vec<T>& destination, const asim::Vec<T>& source, const vector_bool& mask, ASIM_MODE) {                \
     asim::Vec<T> result;                                                                                                       \
     api(result, source, mask);                                                                                                 \
-    asim::assign<M>(destination, result, asim::leading_lanes<sizeof(T)>(2), asim::kAllDefined);                                \
+    asim::assign<M>(destination, result, asim::leading_lanes<sizeof(T)>(2), result.undefined);                                  \
   }
 ASIM_MERGING_EXTREME(vcmax, asc_reduce_max)
 ASIM_MERGING_EXTREME(vcmin, asc_reduce_min)
@@ -679,8 +681,9 @@ template <class T>
   requires(asim::Elements<T> && !std::is_same_v<T, float>)
 ASIM_FN void asc_gather(asim::Vec<T>& destination, const asim::Vec<T>& source, const asim::Vec<asim::Unsigned<sizeof(T)>>& index) {
   ASIM_COUNT("vselr", T);
-  asim::require_active_defined(index, asim::all_lanes<T>(), "asc_gather (index)");
-  destination = asim::rearrange(source, source, [&](int i) { return int(index.v[i] % asim::Vec<T>::lanes); });
+  asim::Vec<T> result = asim::rearrange(source, source, [&](int i) { return int(index.v[i] % asim::Vec<T>::lanes); });
+  if constexpr (ASIM_CHECKS) result.undefined = result.undefined | asim::spread<sizeof(T)>(index.undefined);
+  destination = result;
 }
 template <asim::Elements T>
 ASIM_FN void asc_squeeze(asim::Vec<T>& destination, const asim::Vec<T>& source, const vector_bool& mask) {
@@ -770,12 +773,12 @@ ASIM_LANES void histogram(Vec<uint16_t>& destination, const Vec<uint8_t>& source
   if constexpr (cumulative)
     for (int i = 1; i < 256; ++i) counts[i] += counts[i - 1];
   for (int i = 0; i < 128; ++i) destination.v[i] = uint16_t(destination.v[i] + counts[128 * bin + i]);
+  if (ASIM_CHECKS && any(source.undefined & active_bytes<1>(mask))) destination.undefined = ~kAllDefined;
 }
 }  // namespace asim
 #define ASIM_HISTOGRAM(api, cce, bin, cumulative)                                                       \
   ASIM_FN void api(vector_u16& destination, const vector_u8& source, const vector_bool& mask) {         \
     ASIM_COUNT(cce, uint8_t);                                                                           \
-    asim::require_active_defined(source, mask, #api);                                                   \
     asim::histogram<bin, cumulative>(destination, source, mask);                                        \
   }
 ASIM_HISTOGRAM(asc_frequency_histogram_bin0, "dhistv2", 0, false)
