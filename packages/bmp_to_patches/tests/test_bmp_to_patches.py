@@ -1,4 +1,4 @@
-"""``bmp_to_patches`` and ``pack_bmps``: real files against Pillow, every byte's value, crops, and what wrong values do."""
+"""``bmp_to_patches`` and ``pack_bmps``: real files against Pillow, every byte, crops, and what wrong values do."""
 
 from __future__ import annotations
 
