@@ -53,7 +53,9 @@ def test_equals_the_vision_tower_of_qwen2_vl(device: str, grids: Grids) -> None:
     from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
 
-    config = Qwen2VLVisionConfig(depth=1, embed_dim=32, num_heads=2, hidden_size=32, patch_size=2, temporal_patch_size=2)
+    config = Qwen2VLVisionConfig(
+        depth=1, embed_dim=32, num_heads=2, hidden_size=32, patch_size=2, temporal_patch_size=2
+    )
     tower = Qwen2VisionTransformerPretrainedModel(config).eval()
     seen: list[Tensor] = []
     tower.rotary_pos_emb.register_forward_pre_hook(lambda module, args: seen.append(args[1]))
@@ -149,6 +151,11 @@ WRONG = {
 }
 
 
+def behind(message: str, before: int) -> str:
+    """The message when that many images come first."""
+    return re.sub(r"image (\d)", lambda match: f"image {int(match[1]) + before}", message)
+
+
 @pytest.mark.on("cpu")
 @pytest.mark.parametrize(("grids", "cu", "window_size", "message"), WRONG.values(), ids=WRONG.keys())
 def test_wrong_values_name_the_image(grids: Grids, cu: list[int], window_size: int, message: str) -> None:
@@ -162,7 +169,7 @@ def test_wrong_values_name_the_image(grids: Grids, cu: list[int], window_size: i
             ),
             {"total_seqlens_vit": 20, "window_size": window_size},
         )
-        expected = re.sub(r"image (\d)", lambda match: f"image {int(match[1]) + before}", message)
+        expected = behind(message, before)
         for function in (prepare_image_attn_pos_id, compiled):
             with pytest.raises(ValueError, match=f"prepare_image_attn_pos_id: {expected}"):
                 call(function)
