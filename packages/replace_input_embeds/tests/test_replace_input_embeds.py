@@ -82,7 +82,9 @@ def test_equals_masked_scatter(device: str, dtype: torch.dtype, hidden_size: int
 def test_acceptance_shape_keeps_every_bit(device: str, dtype: torch.dtype) -> None:
     for lengths in ([1024], [64] * 16):
         starts, cu, num_tokens = spans(*lengths)
-        check(Call((random_bits(num_tokens, 2048, dtype=dtype), random_bits(1024, 2048, dtype=dtype), starts, cu)), device)
+        check(
+            Call((random_bits(num_tokens, 2048, dtype=dtype), random_bits(1024, 2048, dtype=dtype), starts, cu)), device
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -134,13 +136,18 @@ def test_nothing_to_replace(device: str, num_rows: int, hidden_size: int) -> Non
     zero = torch.zeros(1, dtype=torch.int32)
     check(Call((torch.randn(5, hidden_size), torch.randn(num_rows, hidden_size), empty, zero)), device)
     check(Call((torch.randn(0, hidden_size), torch.randn(num_rows, hidden_size), empty, zero)), device)
-    check(Call((torch.randn(5, hidden_size), torch.randn(num_rows, hidden_size), zero + 5, torch.zeros(2).int())), device)
+    check(
+        Call((torch.randn(5, hidden_size), torch.randn(num_rows, hidden_size), zero + 5, torch.zeros(2).int())), device
+    )
 
 
 def test_input_embeds_may_interleave_with_image_embeds_storage(device: str) -> None:
     """Rows of one buffer that do not touch are no overlap."""
     buffer = torch.randn(20, 32).to(device)
-    starts, cu = torch.tensor([2], dtype=torch.int32, device=device), torch.tensor([0, 6], dtype=torch.int32, device=device)
+    starts, cu = (
+        torch.tensor([2], dtype=torch.int32, device=device),
+        torch.tensor([0, 6], dtype=torch.int32, device=device),
+    )
     images = buffer[14:]
     expected = torch.cat([buffer[:2], images, buffer[8:14]])
     replace_input_embeds(buffer[:14], images, starts, cu)
@@ -167,6 +174,11 @@ WRONG = {
 }
 
 
+def behind(message: str, before: int) -> str:
+    """The message when that many images come first."""
+    return re.sub(r"image (\d)", lambda match: f"image {int(match[1]) + before}", message)
+
+
 @pytest.mark.on("cpu")
 @pytest.mark.parametrize(("starts", "cu", "message"), WRONG.values(), ids=WRONG.keys())
 def test_wrong_values_name_the_image(starts: list[int], cu: list[int], message: str) -> None:
@@ -176,7 +188,7 @@ def test_wrong_values_name_the_image(starts: list[int], cu: list[int], message: 
         empty = [0] * before
         indices = [torch.tensor([*empty, *values], dtype=torch.int32) for values in (starts, cu)]
         call = Call((torch.randn(20, 8), torch.randn(10, 8), *indices))
-        expected = re.sub(r"image (\d)", lambda match: f"image {int(match[1]) + before}", message)
+        expected = behind(message, before)
         for function in (replace_input_embeds, compiled):
             with unchanged(*call.tensors()), pytest.raises(ValueError, match=f"replace_input_embeds: {expected}"):
                 call(function)
@@ -223,7 +235,7 @@ def test_find_image_spans_rejects(ids: list[object], tokens_per_image: object, e
 
 
 def test_find_image_spans_rejects_a_list() -> None:
-    with pytest.raises(TypeError, match="find_image_spans: input_ids must be a torch.Tensor, got list"):
+    with pytest.raises(TypeError, match=r"find_image_spans: input_ids must be a torch\.Tensor, got list"):
         find_image_spans([7, 7], IMAGE)  # type: ignore[arg-type]
 
 
