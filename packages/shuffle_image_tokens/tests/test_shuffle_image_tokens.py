@@ -186,6 +186,11 @@ WRONG = {
 }
 
 
+def behind(message: str, before: int) -> str:
+    """The message when that many images come first."""
+    return re.sub(r"image (\d)", lambda match: f"image {int(match[1]) + before}", message)
+
+
 @pytest.mark.on("cpu")
 @pytest.mark.parametrize(("starts", "cu", "message"), WRONG.values(), ids=WRONG.keys())
 def test_wrong_values_name_the_image(starts: list[int], cu: list[int], message: str) -> None:
@@ -195,7 +200,7 @@ def test_wrong_values_name_the_image(starts: list[int], cu: list[int], message: 
         empty = [0] * before
         indices = [torch.tensor([*empty, *values], dtype=torch.int32) for values in (starts, cu)]
         call = Call((torch.randn(20, 8), *indices), {"groups": 2})
-        expected = re.sub(r"image (\d)", lambda match: f"image {int(match[1]) + before}", message)
+        expected = behind(message, before)
         for function in (shuffle_image_tokens, compiled):
             with unchanged(*call.tensors()), pytest.raises(ValueError, match=f"shuffle_image_tokens: {expected}"):
                 call(function)
