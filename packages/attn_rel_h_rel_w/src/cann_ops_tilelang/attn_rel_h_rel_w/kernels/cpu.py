@@ -74,38 +74,51 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
     ``bf16_dot`` allows the dot products of AVX512-BF16, where the compiler has them.
     """
     assert head_dim % LANES == 0 and KEYS % 4 == 0
-    queries_per_block = BLOCK * LANES
+    pairs = head_dim // 2
 
     @T.macro
-    def load_queries(queries, q, offset, stride, count, padded):
-        # Pairs of dimensions side by side, as the dot products take them. The last query is repeated up to a whole vector.
-        for i in T.serial(padded):
-            row = offset + T.cast(T.min(i, count - 1), "int64") * stride
-            for d in T.serial(head_dim):
-                queries[i // LANES, d // 2, i % LANES, d % 2] = q[row + d]
+    def load_queries(queries, q, offset, stride, block_vectors, count):
+        # Pairs of dimensions, as the dot products take them. The last query is repeated up to a whole vector. Going
+        # through a small tile lets the compiler transpose in registers.
+        tile = T.alloc_local((LANES, pairs), "int32")
+        for n in T.serial(block_vectors):
+            for lane in T.serial(LANES):
+                row: T.int64 = offset + T.cast(T.min(n * LANES + lane, count - 1), "int64") * stride
+                for d in T.serial(pairs):
+                    tile[lane, d] = pair_of(q[row + 2 * d], q[row + 2 * d + 1])
+            for d in T.serial(pairs):
+                for lane in T.serial(LANES):
+                    queries[n, d, lane] = tile[lane, d]
 
     @T.macro
-    def load_bias(bias, rel, offset, stride, columns, count, padded):
-        for i in T.serial(padded):
-            row = offset + T.cast(T.min(i, count - 1), "int64") * stride
-            for c in T.serial(columns):
-                bias[i // LANES, c, i % LANES] = to_float32(rel[row + c])
+    def load_bias(bias, rel, offset, stride, columns, block_vectors, count):
+        for n in T.serial(block_vectors):
+            for lane in T.serial(LANES):
+                row: T.int64 = offset + T.cast(T.min(n * LANES + lane, count - 1), "int64") * stride
+                for c in T.serial(columns):
+                    bias[n, c, lane] = to_float32(rel[row + c])
 
     @T.macro
-    def load_tokens(keys, values, k, v, k_offset, v_offset, k_stride, v_stride, grid_w, columns, count):
-        # Keys and values up to a multiple of 4 are zero.
+    def load_keys(keys, k, offset, stride, grid_w, columns, count):
+        # Up to a multiple of 4 the last key is repeated.
         for j in T.serial(T.ceildiv(count, 4) * 4):
-            token = T.cast(j // columns * grid_w + j % columns, "int64")
-            if j < count:
+            key: T.int32 = T.min(j, count - 1)
+            row: T.int64 = offset + token_of(key, columns, grid_w) * stride
+            for d in T.serial(head_dim):
+                keys[j, d] = k[row + d]
+
+    @T.macro
+    def load_values(values, v, offset, stride, grid_w, columns, count):
+        # Pairs of keys; an odd one is paired with zeros.
+        for j in T.serial(T.ceildiv(count, 2)):
+            row: T.int64 = offset + token_of(2 * j, columns, grid_w) * stride
+            if 2 * j + 1 < count:
+                next_row: T.int64 = offset + token_of(2 * j + 1, columns, grid_w) * stride
                 for d in T.serial(head_dim):
-                    keys[j, d] = k[k_offset + token * k_stride + d]
-                for d in T.serial(head_dim):
-                    values[j // 2, d, j % 2] = v[v_offset + token * v_stride + d]
+                    values[j, d] = pair_of(v[row + d], v[next_row + d])
             else:
                 for d in T.serial(head_dim):
-                    keys[j, d] = T.int16(0)
-                for d in T.serial(head_dim):
-                    values[j // 2, d, j % 2] = T.int16(0)
+                    values[j, d] = pair_of(v[row + d], 0)
 
     @T.macro
     def dot_keys(scores, keys, queries, vector, vectors, count):
@@ -121,11 +134,14 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
                     for r in T.unroll(4):
                         for lane in T.serial(LANES):
                             dot[r, lane] = T.float32(0)
-                    for d in T.serial(head_dim):
+                    for d in T.serial(pairs):
                         for r in T.unroll(4):
                             for lane in T.serial(LANES):
-                                dot[r, lane] = dot[r, lane] + to_float32(keys[4 * j + r, d]) * to_float32(
-                                    queries[vector + n, d // 2, lane, d % 2]
+                                query: T.int32 = queries[vector + n, d, lane]
+                                dot[r, lane] = (
+                                    dot[r, lane]
+                                    + to_float32(keys[4 * j + r, 2 * d]) * low_of(query)
+                                    + to_float32(keys[4 * j + r, 2 * d + 1]) * high_of(query)
                                 )
                     for r in T.unroll(4):
                         for lane in T.serial(LANES):
@@ -219,12 +235,10 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
                     for j in T.serial(T.ceildiv(count, 2)):
                         for r in T.unroll(4):
                             for lane in T.serial(LANES):
-                                pair: T.int32 = weights[i // 4, j, i % 4 * 4 + r]
+                                weight: T.int32 = weights[i // 4, j, i % 4 * 4 + r]
+                                value: T.int32 = values[j, d * LANES + lane]
                                 dot[r, lane] = (
-                                    dot[r, lane]
-                                    + T.reinterpret(pair << 16, "float32") * to_float32(values[j, d * LANES + lane, 0])
-                                    + T.reinterpret(pair & T.int32(-65536), "float32")
-                                    * to_float32(values[j, d * LANES + lane, 1])
+                                    dot[r, lane] + low_of(weight) * low_of(value) + high_of(weight) * high_of(value)
                                 )
                     for r in T.unroll(4):
                         for lane in T.serial(LANES):
@@ -256,94 +270,83 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
         end: T.int32,
     ):
         with T.Kernel(1, prelude=BF16_DOT if bf16_dot else NO_BF16_DOT):
-            queries = T.alloc_local((BLOCK, head_dim // 2, LANES, 2), "int16")
+            queries = T.alloc_local((BLOCK, pairs, LANES), "int32")
             keys = T.alloc_local((KEYS, head_dim), "int16")
-            values = T.alloc_local((KEYS // 2, head_dim, 2), "int16")
+            values = T.alloc_local((KEYS // 2, head_dim), "int32")
             bias_h = T.alloc_local((BLOCK, KEYS, LANES), "float32")
             bias_w = T.alloc_local((BLOCK, KEYS, LANES), "float32")
-            scores = T.alloc_local((VECTORS, KEYS, LANES), "float32")
-            weights = T.alloc_local((VECTORS, KEYS // 2, LANES), "int32")
-            sums = T.alloc_local((queries_per_block, head_dim), "float32")
+            scores = T.alloc_local((VECTORS, KEYS + 2, LANES), "float32")
+            weights = T.alloc_local((VECTORS, KEYS // 2 + 1, LANES), "int32")
+            sums = T.alloc_local((BLOCK * LANES, head_dim), "float32")
             top = T.alloc_local((BLOCK, LANES), "float32")
             total = T.alloc_local((BLOCK, LANES), "float32")
             factor = T.alloc_local((VECTORS, LANES), "float32")
-            # Variables, so that TileLang does not carry their divisions into every index.
-            all_vectors = T.alloc_var("int32", init=0)
-            strips = T.alloc_var("int32", init=0)
+            # Variables, so that TileLang does not carry these expressions into every index.
+            task_vectors = T.alloc_var("int32", init=0)
             first = T.alloc_var("int32", init=0)
-            block_vectors = T.alloc_var("int32", init=0)
-            groups = T.alloc_var("int32", init=0)
-            padded = T.alloc_var("int32", init=0)
             count = T.alloc_var("int32", init=0)
             column = T.alloc_var("int32", init=0)
             columns = T.alloc_var("int32", init=0)
-            tiles = T.alloc_var("int32", init=0)
             row = T.alloc_var("int32", init=0)
             rows = T.alloc_var("int32", init=0)
             vector = T.alloc_var("int32", init=0)
             vectors = T.alloc_var("int32", init=0)
-            query = T.alloc_var("int64", init=0)
             b = T.alloc_var("int64", init=0)
             h = T.alloc_var("int64", init=0)
-            w_offset = T.alloc_var("int64", init=0)
-            h_offset = T.alloc_var("int64", init=0)
+            query = T.alloc_var("int64", init=0)
             token = T.alloc_var("int64", init=0)
-            seq_len = grid_h * grid_w
-            all_vectors = T.ceildiv(seq_len, LANES)
-            strips = T.ceildiv(grid_w, KEYS)
+            seq_len: T.int32 = grid_h * grid_w
+            all_vectors: T.int32 = (seq_len + LANES - 1) // LANES
+            strips: T.int32 = (grid_w + KEYS - 1) // KEYS
             for task in T.serial(begin, end):
-                b = T.cast(task // blocks // heads, "int64")
-                h = T.cast(task // blocks % heads, "int64")
+                block: T.int32 = T.truncmod(task, blocks)
+                head: T.int32 = T.truncdiv(task, blocks)
+                b = T.cast(T.truncdiv(head, heads), "int64")
+                h = T.cast(T.truncmod(head, heads), "int64")
                 # Whole vectors, shared out evenly: over blocks, and inside a block over groups that meet a tile together.
-                first = all_vectors * (task % blocks) // blocks
-                block_vectors = all_vectors * (task % blocks + 1) // blocks - first
-                groups = T.ceildiv(block_vectors, VECTORS)
-                padded = block_vectors * LANES
-                count = T.min(padded, seq_len - first * LANES)
+                first = share(all_vectors, block, blocks)
+                task_vectors = share(all_vectors, block + 1, blocks) - first
+                count = T.min(task_vectors * LANES, seq_len - first * LANES)
                 query = T.cast(first * LANES, "int64")
-                load_queries(
-                    queries, q, b * strides[0, 0] + query * strides[0, 1] + h * strides[0, 2], strides[0, 1], count, padded
-                )
-                for i in T.serial(padded):
-                    top[i // LANES, i % LANES] = -T.infinity("float32")
-                    total[i // LANES, i % LANES] = T.float32(0)
+                q_offset: T.int64 = b * strides[0, 0] + query * strides[0, 1] + h * strides[0, 2]
+                load_queries(queries, q, q_offset, strides[0, 1], task_vectors, count)
+                for n in T.serial(task_vectors):
+                    for lane in T.serial(LANES):
+                        top[n, lane] = -T.infinity("float32")
+                        total[n, lane] = T.float32(0)
+                for i in T.serial(task_vectors * LANES):
                     for d in T.serial(head_dim):
                         sums[i, d] = T.float32(0)
                 for strip in T.serial(strips):
-                    column = grid_w * strip // strips
-                    columns = grid_w * (strip + 1) // strips - column
-                    tiles = T.ceildiv(grid_h, KEYS // columns)
-                    w_offset = b * strides[4, 0] + h * strides[4, 1] + query * strides[4, 2] + column
-                    load_bias(bias_w, rel_w, w_offset, strides[4, 2], columns, count, padded)
+                    column = share(grid_w, strip, strips)
+                    columns = share(grid_w, strip + 1, strips) - column
+                    w_offset: T.int64 = b * strides[4, 0] + h * strides[4, 1] + query * strides[4, 2] + column
+                    load_bias(bias_w, rel_w, w_offset, strides[4, 2], columns, task_vectors, count)
+                    rows_per_tile: T.int32 = T.truncdiv(KEYS, columns)
+                    tiles: T.int32 = T.truncdiv(grid_h + rows_per_tile - 1, rows_per_tile)
                     for tile in T.serial(tiles):
-                        row = grid_h * tile // tiles
-                        rows = grid_h * (tile + 1) // tiles - row
-                        h_offset = b * strides[3, 0] + h * strides[3, 1] + query * strides[3, 2] + row
-                        load_bias(bias_h, rel_h, h_offset, strides[3, 2], rows, count, padded)
+                        row = share(grid_h, tile, tiles)
+                        rows = share(grid_h, tile + 1, tiles) - row
+                        h_offset: T.int64 = b * strides[3, 0] + h * strides[3, 1] + query * strides[3, 2] + row
+                        load_bias(bias_h, rel_h, h_offset, strides[3, 2], rows, task_vectors, count)
                         token = T.cast(row * grid_w + column, "int64")
-                        load_tokens(
-                            keys,
-                            values,
-                            k,
-                            v,
-                            b * strides[1, 0] + token * strides[1, 1] + h * strides[1, 2],
-                            b * strides[2, 0] + token * strides[2, 1] + h * strides[2, 2],
-                            strides[1, 1],
-                            strides[2, 1],
-                            grid_w,
-                            columns,
-                            rows * columns,
-                        )
+                        k_offset: T.int64 = b * strides[1, 0] + token * strides[1, 1] + h * strides[1, 2]
+                        load_keys(keys, k, k_offset, strides[1, 1], grid_w, columns, rows * columns)
+                        v_offset: T.int64 = b * strides[2, 0] + token * strides[2, 1] + h * strides[2, 2]
+                        load_values(values, v, v_offset, strides[2, 1], grid_w, columns, rows * columns)
+                        groups: T.int32 = (task_vectors + VECTORS - 1) // VECTORS
                         for group in T.serial(groups):
-                            vector = block_vectors * group // groups
-                            vectors = block_vectors * (group + 1) // groups - vector
-                            for i in T.serial(vectors * LANES):
-                                factor[i // LANES, i % LANES] = top[vector + i // LANES, i % LANES]
+                            vector = share(task_vectors, group, groups)
+                            vectors = share(task_vectors, group + 1, groups) - vector
+                            for n in T.serial(vectors):
+                                for lane in T.serial(LANES):
+                                    factor[n, lane] = top[vector + n, lane]
                             dot_keys(scores, keys, queries, vector, vectors, rows * columns)
                             add_bias(scores, top, bias_h, bias_w, vector, vectors, rows, columns, scale)
                             if rows * columns % 2 == 1:
-                                for i in T.serial(vectors * LANES):
-                                    scores[i // LANES, rows * columns, i % LANES] = -T.infinity("float32")
+                                for n in T.serial(vectors):
+                                    for lane in T.serial(LANES):
+                                        scores[n, rows * columns, lane] = -T.infinity("float32")
                             exponentiate(weights, factor, scores, top, total, vector, vectors, rows * columns)
                             dot_values(sums, weights, values, factor, vector, vectors, rows * columns)
                 out_stride = T.cast(heads * head_dim, "int64")
@@ -352,9 +355,32 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
     return attn_rel_h_rel_w
 
 
+def share(total: Any, part: Any, parts: Any) -> Any:
+    """Where a part begins, of a total shared out evenly."""
+    return T.truncdiv(total * part, parts)
+
+
+def token_of(key: Any, columns: Any, grid_w: Any) -> Any:
+    """The distance, in tokens, of a key of a tile from its first."""
+    return T.cast(T.truncdiv(key, columns) * grid_w + T.truncmod(key, columns), "int64")
+
+
 def to_float32(bits: Any) -> Any:
     """The float32 of a bfloat16's bits."""
     return T.reinterpret(T.cast(bits, "int32") << 16, "float32")
+
+
+def pair_of(low: Any, high: Any) -> Any:
+    """Two bfloat16 in one int32."""
+    return (T.cast(low, "int32") & 65535) | (T.cast(high, "int32") << 16)
+
+
+def low_of(pair: Any) -> Any:
+    return T.reinterpret(pair << 16, "float32")
+
+
+def high_of(pair: Any) -> Any:
+    return T.reinterpret(pair & T.int32(-65536), "float32")
 
 
 def bfloat16_bits(bits: Any) -> Any:
@@ -380,35 +406,35 @@ inline __m512bh load_pairs(const void* pairs) { return (__m512bh)_mm512_loadu_si
 
 // scores[vector][key][lane] for 4 keys.
 template <int N>
-inline void keys_by_vectors(float* scores, const int16_t* keys, const int16_t* queries, int32_t tiles, int32_t head_dim) {
+inline void keys_by_vectors(float* scores, const int16_t* keys, const int32_t* queries, int32_t tiles, int32_t head_dim) {
   for (int32_t tile = 0; tile < tiles; ++tile, keys += 4 * head_dim, scores += 4 * LANES) {
     __m512 dot[4][N];
     for (int r = 0; r < 4; ++r)
       for (int n = 0; n < N; ++n) dot[r][n] = _mm512_setzero_ps();
     for (int32_t d = 0; d < head_dim; d += 2) {
       __m512bh query[N];
-      for (int n = 0; n < N; ++n) query[n] = load_pairs(queries + (n * head_dim + d) * LANES);
+      for (int n = 0; n < N; ++n) query[n] = load_pairs(queries + (n * head_dim + d) / 2 * LANES);
       for (int r = 0; r < 4; ++r) {
         const __m512bh key = broadcast_pair(keys + r * head_dim + d);
         for (int n = 0; n < N; ++n) dot[r][n] = _mm512_dpbf16_ps(dot[r][n], query[n], key);
       }
     }
     for (int r = 0; r < 4; ++r)
-      for (int n = 0; n < N; ++n) _mm512_storeu_ps(scores + (n * KEYS + r) * LANES, dot[r][n]);
+      for (int n = 0; n < N; ++n) _mm512_storeu_ps(scores + (n * (KEYS + 2) + r) * LANES, dot[r][n]);
   }
 }
 
 // 4 queries by N vectors of dimensions.
 template <int N>
 inline void weights_by_vectors(
-    float* sums, const int32_t* weights, const int16_t* values, const float* factor, int32_t pairs, int32_t head_dim) {
+    float* sums, const int32_t* weights, const int32_t* values, const float* factor, int32_t pairs, int32_t head_dim) {
   __m512 dot[4][N];
   for (int r = 0; r < 4; ++r)
     for (int n = 0; n < N; ++n)
       dot[r][n] = _mm512_mul_ps(_mm512_loadu_ps(sums + r * head_dim + n * LANES), _mm512_set1_ps(factor[r]));
   for (int32_t j = 0; j < pairs; ++j) {
     __m512bh value[N];
-    for (int n = 0; n < N; ++n) value[n] = load_pairs(values + 2 * (j * head_dim + n * LANES));
+    for (int n = 0; n < N; ++n) value[n] = load_pairs(values + j * head_dim + n * LANES);
     for (int r = 0; r < 4; ++r) {
       const __m512bh weight = broadcast_pair(weights + j * LANES + r);
       for (int n = 0; n < N; ++n) dot[r][n] = _mm512_dpbf16_ps(dot[r][n], value[n], weight);
@@ -423,8 +449,8 @@ inline void weights_by_vectors(
 extern "C" __attribute__((visibility("hidden"))) int32_t bf16_dot() { return 1; }
 
 extern "C" __attribute__((visibility("hidden"))) int32_t bf16_dot_keys(
-    float* scores, int16_t* keys, int16_t* queries, int32_t vector, int32_t vectors, int32_t tiles, int32_t head_dim) {
-  queries += vector * head_dim * LANES;
+    float* scores, int16_t* keys, int32_t* queries, int32_t vector, int32_t vectors, int32_t tiles, int32_t head_dim) {
+  queries += vector * head_dim / 2 * LANES;
   switch (vectors) {
     case 1: keys_by_vectors<1>(scores, keys, queries, tiles, head_dim); break;
     case 2: keys_by_vectors<2>(scores, keys, queries, tiles, head_dim); break;
@@ -435,15 +461,15 @@ extern "C" __attribute__((visibility("hidden"))) int32_t bf16_dot_keys(
 }
 
 extern "C" __attribute__((visibility("hidden"))) int32_t bf16_dot_values(
-    float* sums, int32_t* weights, int16_t* values, float* factor, int32_t vector, int32_t vectors, int32_t pairs,
+    float* sums, int32_t* weights, int32_t* values, float* factor, int32_t vector, int32_t vectors, int32_t pairs,
     int32_t head_dim) {
   const int columns = head_dim / LANES, parts = (columns + 3) / 4;
   for (int32_t query = 0; query < vectors * LANES; query += 4) {
     for (int part = 0; part < parts; ++part) {
       const int begin = columns * part / parts, end = columns * (part + 1) / parts;
       float* sum = sums + (vector * LANES + query) * head_dim + begin * LANES;
-      const int32_t* weight = weights + query / LANES * (KEYS / 2) * LANES + query % LANES;
-      const int16_t* value = values + 2 * begin * LANES;
+      const int32_t* weight = weights + query / LANES * (KEYS / 2 + 1) * LANES + query % LANES;
+      const int32_t* value = values + begin * LANES;
       switch (end - begin) {
         case 1: weights_by_vectors<1>(sum, weight, value, factor + query, pairs, head_dim); break;
         case 2: weights_by_vectors<2>(sum, weight, value, factor + query, pairs, head_dim); break;
@@ -461,8 +487,8 @@ NO_BF16_DOT
 NO_BF16_DOT = """
 extern "C" __attribute__((visibility("hidden"))) int32_t bf16_dot() { return 0; }
 extern "C" __attribute__((visibility("hidden"))) int32_t bf16_dot_keys(
-    float*, int16_t*, int16_t*, int32_t, int32_t, int32_t, int32_t) { return 0; }
+    float*, int16_t*, int32_t*, int32_t, int32_t, int32_t, int32_t) { return 0; }
 extern "C" __attribute__((visibility("hidden"))) int32_t bf16_dot_values(
-    float*, int32_t*, int16_t*, float*, int32_t, int32_t, int32_t, int32_t) { return 0; }
+    float*, int32_t*, int32_t*, float*, int32_t, int32_t, int32_t, int32_t) { return 0; }
 """
 BF16_DOT = BF16_DOT.replace("LANES", str(LANES)).replace("KEYS", str(KEYS)).replace("NO_BF16_DOT", NO_BF16_DOT)
