@@ -33,7 +33,8 @@ ELEMENTWISE = {
     "gelu tanh": lambda x, y: F.gelu(x, approximate="tanh"), "silu": lambda x, y: F.silu(x), "softplus": lambda x, y: F.softplus(x),
     "leaky_relu": lambda x, y: F.leaky_relu(x, 0.1), "clamp": lambda x, y: x.clamp(-0.5, 0.5), "clamp_min": lambda x, y: x.clamp_min(0.1),
     "nan_to_num": lambda x, y: (x / 0).nan_to_num(1.0, 2.0, 3.0), "in place": lambda x, y: x.clone().add_(y).mul_(2).sub_(1).div_(y),
-    "bfloat16": lambda x, y: (x.bfloat16() * y.bfloat16()).float(), "promotion": lambda x, y: x.bfloat16() + y,
+    "in place functions": lambda x, y: x.clone().exp_().log1p_().sin_().clamp_max_(0.5).lerp_(y, 0.5).tril_(),
+    "in place comparison": lambda x, y: x.clone().gt_(0).logical_not_(), "bfloat16": lambda x, y: (x.bfloat16() * y.bfloat16()).float(), "promotion": lambda x, y: x.bfloat16() + y,
     "integer division": lambda x, y: (x * 10).int() // 3, "shift": lambda x, y: (x.abs() * 10).int() << 2,
 }  # fmt: skip
 COMPARISON = {
@@ -63,7 +64,7 @@ NORMALISATION = {
     "softmax": lambda x, y: x.softmax(-1), "softmax dtype": lambda x, y: x.bfloat16().softmax(0, dtype=torch.float32), "log_softmax": lambda x, y: x.log_softmax(1),
     "layer_norm": lambda x, y: F.layer_norm(x, (4,), y[0], y[1]), "layer_norm bare": lambda x, y: F.layer_norm(x, (4,)), "mse": lambda x, y: F.mse_loss(x, y),
     "smooth_l1": lambda x, y: F.smooth_l1_loss(x, y), "cross_entropy": lambda x, y: F.cross_entropy(x, INDEX.to(x.device)),
-    "attention": lambda x, y: F.scaled_dot_product_attention(x[None, None], y[None, None], x[None, None]),
+    "attention": lambda x, y: ((x @ y.t()) * 0.5).softmax(-1) @ x,
 }  # fmt: skip
 INDEXING = {
     "cat": lambda x, y: torch.cat([x, y, x], 1), "stack": lambda x, y: torch.stack([x, y], 1), "split": lambda x, y: x.split([1, 3], 1)[1], "chunk": lambda x, y: x.chunk(2, 1)[0],

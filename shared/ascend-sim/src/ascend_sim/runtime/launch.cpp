@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "acl/acl.h"
 #include "asim/launch.h"
@@ -115,6 +116,17 @@ void load_hook() {
     guarded("loading a kernel library", [] { refuse_while_capturing("loading a kernel library"); });
 }
 
+// The file stays open while the module is loaded: the loader takes equal paths for the same library, and reports of failed
+// checks look source lines up in it.
+struct Module {
+    void* library = nullptr;
+    int file = -1;
+    ~Module() {
+        if (library) dlclose(library);
+        if (file >= 0) close(file);
+    }
+};
+
 __attribute__((constructor)) void install() {
     asim_set_launch_hook(launch_hook);
     asim_set_load_hook(load_hook);
@@ -128,35 +140,31 @@ aclError aclrtBinaryLoadFromData(const void* data, size_t length, const aclrtBin
     return guarded("aclrtBinaryLoadFromData", [&] {
         refuse_while_capturing("loading a device module");
         // An anonymous file: nothing is left behind however the process ends.
-        const int file = memfd_create("ascend-sim-kernel", MFD_CLOEXEC);
-        if (file < 0) throw Error(ACL_ERROR_INTERNAL_ERROR, "no anonymous file could be made for a device module");
+        auto module = std::make_unique<Module>();
+        module->file = memfd_create("ascend-sim-kernel", MFD_CLOEXEC);
+        if (module->file < 0) throw Error(ACL_ERROR_INTERNAL_ERROR, "no anonymous file could be made for a device module");
         for (size_t done = 0; done < length;) {
-            const ssize_t step = write(file, static_cast<const char*>(data) + done, length - done);
-            if (step <= 0) {
-                close(file);
-                throw Error(ACL_ERROR_INTERNAL_ERROR, "a device module could not be written to memory");
-            }
+            const ssize_t step = write(module->file, static_cast<const char*>(data) + done, length - done);
+            if (step <= 0) throw Error(ACL_ERROR_INTERNAL_ERROR, "a device module could not be written to memory");
             done += static_cast<size_t>(step);
         }
-        const std::string path = "/proc/self/fd/" + std::to_string(file);
-        void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-        const char* reason = library ? nullptr : dlerror();
-        close(file);
-        if (!library) throw Error(ACL_ERROR_RT_INTERNAL_ERROR, std::string("a device module could not be loaded: ") + reason);
-        *handle = library;
+        const std::string path = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(module->file);
+        module->library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+        if (!module->library) throw Error(ACL_ERROR_RT_INTERNAL_ERROR, std::string("a device module could not be loaded: ") + dlerror());
+        *handle = module.release();
     });
 }
 
 aclError aclrtBinaryUnLoad(aclrtBinHandle handle) {
     return guarded("aclrtBinaryUnLoad", [&] {
         synchronize_device();
-        dlclose(handle);
+        delete static_cast<Module*>(handle);
     });
 }
 
 aclError aclrtBinaryGetFunction(const aclrtBinHandle handle, const char* name, aclrtFuncHandle* function) {
     return guarded("aclrtBinaryGetFunction", [&] {
-        *function = dlsym(handle, (std::string("asim_kernel_") + name).c_str());
+        *function = dlsym(static_cast<Module*>(handle)->library, (std::string("asim_kernel_") + name).c_str());
         if (!*function) throw Error(ACL_ERROR_RT_KERNEL_LOOKUP, std::string("the device module has no kernel named ") + name);
     });
 }

@@ -108,6 +108,9 @@ inline std::array<bool, 3> three(const std::vector<bool>& mask) { return {mask.a
 inline at::Generator generator(int64_t seed, int64_t offset) {
     return at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(seed) * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(offset));
 }
+inline at::Generator generator(const at::Tensor& seed, const at::Tensor& offset, int64_t intragraph) {
+    return generator(seed.item<int64_t>(), offset.item<int64_t>() + intragraph);
+}
 // A dimension without an index comes as an empty tensor.
 c10::List<std::optional<at::Tensor>> optional(const std::vector<at::Tensor>& indices);
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_backward(const at::Tensor& grad, const at::Tensor& input, at::IntArrayRef shape, const at::Tensor& mean,
