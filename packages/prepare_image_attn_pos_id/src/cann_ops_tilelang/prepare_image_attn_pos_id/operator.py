@@ -10,7 +10,7 @@ MANY_IMAGES = 128
 
 def check_values(grid_hw: Tensor, cu_seqlens_vit: Tensor, total_seqlens_vit: int, window_size: int) -> None:
     """Raise the ValueError that names the first image whose values are not as the contract states."""
-    if len(grid_hw) > MANY_IMAGES and _valid(grid_hw, cu_seqlens_vit, total_seqlens_vit, window_size):
+    if grid_hw.shape[0] > MANY_IMAGES and _valid(grid_hw, cu_seqlens_vit, total_seqlens_vit, window_size):
         return
     bounds = cu_seqlens_vit.tolist()
     if bounds[0] != 0:
