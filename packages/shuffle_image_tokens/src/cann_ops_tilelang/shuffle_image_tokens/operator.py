@@ -11,14 +11,13 @@ MANY_IMAGES = 128
 def check_values(input_embeds: Tensor, image_starts: Tensor, cu_image_tokens: Tensor, groups: int) -> None:
     """Raise the ValueError that names the first image whose span is not as the contract states."""
     num_tokens = input_embeds.shape[0]
-    if len(image_starts) > MANY_IMAGES and _in_order(image_starts, cu_image_tokens, num_tokens, groups):
+    in_order = _in_order if image_starts.shape[0] <= MANY_IMAGES else _many_in_order
+    if in_order(image_starts, cu_image_tokens, num_tokens, groups):
         return
     bounds = cu_image_tokens.tolist()
     if bounds[0] != 0:
         raise ValueError(f"shuffle_image_tokens: cu_image_tokens must start at 0, got {bounds[0]} for image 0")
     spans = []
-    sorted_spans = True
-    end = 0
     for image, start in enumerate(image_starts.tolist()):
         n = bounds[image + 1] - bounds[image]
         if n < 0:
@@ -36,15 +35,23 @@ def check_values(input_embeds: Tensor, image_starts: Tensor, cu_image_tokens: Te
                 f"shuffle_image_tokens: image_starts must keep images within the {num_tokens} rows of input_embeds, "
                 f"got {start} for image {image} of {n} tokens"
             )
-        sorted_spans = sorted_spans and start >= end
-        end = start + n
-        spans.append((start, end, image))
-    if not sorted_spans:
-        _check_apart(spans)
+        spans.append((start, start + n, image))
+    _check_apart(spans)
 
 
 def _in_order(image_starts: Tensor, cu_image_tokens: Tensor, num_tokens: int, groups: int) -> bool:
     """Whether the spans are valid and in ascending order, as they nearly always are."""
+    bounds = cu_image_tokens.tolist()
+    first = end = 0
+    for start, last in zip(image_starts.tolist(), bounds[1:]):
+        if start < end or last < first or last % groups:
+            return False
+        end = start + last - first
+        first = last
+    return bounds[0] == 0 and end <= num_tokens
+
+
+def _many_in_order(image_starts: Tensor, cu_image_tokens: Tensor, num_tokens: int, groups: int) -> bool:
     starts, bounds = image_starts.long(), cu_image_tokens.long()
     lengths = bounds.diff()
     ends = starts + lengths

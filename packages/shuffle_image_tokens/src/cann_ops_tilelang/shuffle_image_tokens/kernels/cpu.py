@@ -26,8 +26,8 @@ def launch(input_embeds: Any, image_starts: Any, cu_image_tokens: Any, groups: i
         cu_image_tokens.data_ptr(),
         min(groups, INT32_MAX),
         width,
+        num_tokens,
         input_embeds.stride(0) * halves,
-        input_embeds.numel(),
         image_starts.shape[0],
         -(-width // COLUMNS),
         GRAIN_BYTES // (2 * COLUMNS * num_tokens + 1) + 1,
@@ -42,17 +42,17 @@ def build() -> Any:
     The rows of an image move along the cycles of the permutation, through a scratch of one row. A cycle starts at its
     smallest row; a row that leads to a smaller one belongs to a cycle that has been moved already.
     """
-    num_halves = T.dynamic("num_halves", "int64")
+    num_tokens = T.dynamic("num_tokens", "int64")
+    row_stride = T.dynamic("row_stride", "int64")
     num_images = T.dynamic("num_images")
 
     @T.prim_func
     def shuffle_image_tokens(
-        input_embeds: T.Tensor((num_halves,), "int16"),
+        input_embeds: T.Tensor((num_tokens, row_stride), "int16"),
         image_starts: T.Tensor((num_images,), "int32"),
         cu_image_tokens: T.Tensor((num_images + 1,), "int32"),
         groups: T.int32,
         width: T.int64,
-        row_stride: T.int64,
         begin: T.int32,
         end: T.int32,
     ):
@@ -63,14 +63,14 @@ def build() -> Any:
             leader = T.alloc_var("int32")
             row = T.alloc_var("int32")
             columns = T.alloc_var("int64")
-            origin = T.alloc_var("int64")
-            target = T.alloc_var("int64")
+            start = T.alloc_var("int32")
+            target = T.alloc_var("int32")
             for block in T.serial(T.ceildiv((end - begin) * COLUMNS, WIDTH)):
                 first = T.cast(begin, "int64") * COLUMNS + T.cast(block, "int64") * WIDTH
                 columns = T.min(WIDTH, T.min(width, T.cast(end, "int64") * COLUMNS) - first)
                 for image in T.serial(num_images):
                     per_group = T.truncdiv(cu_image_tokens[image + 1] - cu_image_tokens[image], groups)
-                    origin = T.cast(image_starts[image], "int64") * row_stride + first
+                    start = image_starts[image]
                     # The first and the last row stay; one group, or groups of one row, change nothing.
                     left = T.if_then_else(T.min(groups, per_group) > 1, groups * per_group - 2, 0)
                     leader = 1
@@ -79,18 +79,18 @@ def build() -> Any:
                         while row > leader:
                             row = T.truncmod(row, groups) * per_group + T.truncdiv(row, groups)
                         if row == leader:
-                            target = origin + leader * row_stride
+                            target = leader
                             for j in T.serial(columns):
-                                saved[j] = input_embeds[target + j]
+                                saved[j] = input_embeds[start + target, first + j]
                             row = T.truncmod(leader, groups) * per_group + T.truncdiv(leader, groups)
                             while row != leader:
                                 for j in T.serial(columns):
-                                    input_embeds[target + j] = input_embeds[origin + row * row_stride + j]
-                                target = origin + row * row_stride
+                                    input_embeds[start + target, first + j] = input_embeds[start + row, first + j]
+                                target = row
                                 row = T.truncmod(row, groups) * per_group + T.truncdiv(row, groups)
                                 left = left - 1
                             for j in T.serial(columns):
-                                input_embeds[target + j] = saved[j]
+                                input_embeds[start + target, first + j] = saved[j]
                             left = left - 1
                         leader = leader + 1
 
