@@ -306,13 +306,16 @@ class Contract:
             for spec in self.tensors
             if spec.optional
         ]
-        conditions += self._accept_shapes()
-        conditions += self._accept_aliasing()
+        bound: dict[str, str] = {}
+        conditions += self._accept_shapes(bound)
+        conditions += self._accept_aliasing(bound)
         needs_grad = " or ".join(
             f"({s.name} is not None and {s.name}.requires_grad)" if s.optional else f"{s.name}.requires_grad"
             for s in self.tensors
+            if s.dtypes[0].is_floating_point
         )
-        conditions.append(f"not (grad() and ({needs_grad}))")
+        if needs_grad:
+            conditions.append(f"not (grad() and ({needs_grad}))")
         source = f"def accept({', '.join(self.signature.parameters)}):\n    return (\n        "
         source += "\n        and ".join(conditions) + "\n    )\n"
         exec(compile(source, f"<accept {self.name}>", "exec"), scope)
@@ -353,9 +356,8 @@ class Contract:
             condition += f" and {name} % {spec.multiple_of} == 0"
         return f"({name} is None or ({condition}))" if spec.optional else condition
 
-    def _accept_shapes(self) -> list[str]:
+    def _accept_shapes(self, bound: dict[str, str]) -> list[str]:
         conditions: list[str] = []
-        bound: dict[str, str] = {}
         for spec in self.tensors:
             terms = [f"len(shape_{spec.name} := {spec.name}.shape) == {len(spec.dims)}"]
             known = [self._accept_size(declared, bound) for declared in spec.dims]
@@ -369,8 +371,9 @@ class Contract:
                     if expected is not None:
                         terms.append(f"{size} == {expected}")
                     elif declared.symbol is not None:
-                        offset = f" - {declared.offset}" if declared.offset else ""
-                        terms.append(f"(size_{declared.symbol} := {size}{offset}) >= 0")
+                        # A size is not None: the comparison is there to bind it.
+                        least = f"- {declared.offset}) >= 0" if declared.offset else ") is not None"
+                        terms.append(f"(size_{declared.symbol} := {size} {least}")
                         bound[declared.symbol] = f"size_{declared.symbol}"
             condition = " and ".join(terms)
             conditions.append(f"({spec.name} is None or ({condition}))" if spec.optional else condition)
@@ -389,10 +392,11 @@ class Contract:
         if declared.literal is not None:
             return str(declared.literal)
         if declared.symbol in bound:
-            return bound[declared.symbol] + (f" + {declared.offset}" if declared.offset else "")
+            symbol = bound[declared.symbol]
+            return f"({symbol} + {declared.offset})" if declared.offset else symbol
         return None
 
-    def _accept_aliasing(self) -> list[str]:
+    def _accept_aliasing(self, bound: Mapping[str, str]) -> list[str]:
         if not self.mutated:
             return []
         conditions = []
@@ -401,16 +405,16 @@ class Contract:
             name = spec.name
             if spec.optional:
                 continue
+            sizes = [self._accept_size(declared, bound) for declared in spec.dims]
             if spec.layout == "contiguous":
-                extent = f"{name}.numel()"
+                extent = " * ".join(map(str, sizes)) if all(sizes) else f"{name}.numel()"
             elif len(spec.dims) == 2:
                 extent = f"(({name}.shape[0] - 1) * {name}.stride(0) + {name}.shape[1])"
             else:
                 continue
-            # The first term binds the address range for the comparisons below.
-            conditions.append(
-                f"(end_{name} := (begin_{name} := {name}.data_ptr()) + {extent} * {name}.element_size()) is not None"
-            )
+            size = spec.dtypes[0].itemsize if len(spec.dtypes) == 1 else f"{name}.element_size()"
+            # Binds the address range for the comparisons below.
+            conditions.append(f"(end_{name} := (begin_{name} := {name}.data_ptr()) + {extent} * {size}) is not None")
             ranged.add(name)
         seen: set[frozenset[str]] = set()
         for mutated in self.mutated:

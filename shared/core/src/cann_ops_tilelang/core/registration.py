@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable
 from functools import update_wrapper
 from importlib import import_module
+from operator import itemgetter
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 import torch
@@ -61,6 +62,8 @@ class Operator:
         names = list(contract.signature.parameters)
         self.first = names.index(contract.tensors[0].name)
         self.mutated = tuple(names.index(name) for name in contract.mutated)
+        # Indexed twice where there is one, so that the result is a tuple.
+        self.pick_mutated = itemgetter(*self.mutated, *self.mutated[:1]) if self.mutated else None
         self.returns_tensor = contract.signature.return_annotation is not None
 
     def check(self, *args: Any) -> None:
@@ -73,17 +76,18 @@ class Operator:
 
     def run(self, *args: Any) -> Any:
         """Launch the kernel on arguments that satisfy the contract."""
-        device = args[self.first].device.type
         result = self.body(*args)
+        first = args[self.first]
+        device = "cpu" if first.is_cpu else first.device.type
         if self.values is not None and (device == "cpu" or _check_values_on_npu):
             self.values(*args)
         launch = self.launches.get(device) or self._load(device)
-        if self.returns_tensor:
-            launch(result, *args)
-        else:
+        if result is None:
             launch(*args)
-        if self.mutated:
-            torch.autograd.graph.increment_version([args[i] for i in self.mutated])
+        else:
+            launch(result, *args)
+        if self.pick_mutated is not None:
+            torch.autograd.graph.increment_version(self.pick_mutated(args))
         return result
 
     def _load(self, device: str) -> Callable[..., None]:

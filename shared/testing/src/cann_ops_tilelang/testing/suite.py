@@ -221,7 +221,9 @@ class OperatorTests:
     @pytest.mark.on("cpu")
     def test_rejects_an_unsupported_device(self) -> None:
         with FakeTensorMode(allow_non_fake_inputs=True):
-            call = self.call("cuda")
+            call = self.valid_calls()[0].map(
+                lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda")
+            )
             message = _raised(call, type(self).operator, ValueError, "cuda")
         assert message.startswith(f"{self.op.name}: ")
         assert "cpu, npu, meta" in message and "cuda" in message
