@@ -290,7 +290,7 @@ class Environment:
 def link_third_party(folder: Path, own: set[str]) -> Path:
     """A folder with links to the installed packages except those of the workspace, editable or not."""
     folder.mkdir()
-    hidden = set()
+    hidden: set[str] = set()
     for installed in metadata.distributions():
         if canonicalize_name(installed.metadata["Name"]) in own:
             hidden.update(file.parts[0] for file in installed.files or ())
