@@ -24,9 +24,16 @@ TYPES = {
 }
 TRANSPOSED = ("bf16", "f16", "f32", "s8")
 
-# The parameters, all int32, are: GM rows and columns of A and B, whether GM holds them transposed, the pitch of their L1 tiles in rows,
-# the first fractals of the parts to multiply, the product's m, k and n as issued, the rows and columns to store, and C's pitch.
+# The parameters, all int32, are: for A and for B, rows and columns in GM, whether GM holds them transposed and the pitch
+# of the L1 tile in rows; the first fractals of the parts to multiply; the product's m, k and n as issued; the rows and
+# columns to store, C's pitch, and whether to multiply twice.
 PRODUCT = """
+#define LOAD_MODE static_cast<asc_load_l2_cache_mode>(0)
+#define STORE_MODE static_cast<asc_store_l2_cache_mode>(0)
+#define MODES(unit_flag, quant, relu) static_cast<asc_unit_flag_mode>(unit_flag), static_cast<asc_quant_mode>(quant), \\
+                                      static_cast<asc_relu_pre_mode>(relu)
+#define STORE_MODES(unit_flag, quant, relu) STORE_MODE, MODES(unit_flag, quant, relu)
+
 template <typename T, typename C, bool transpose>
 __aicore__ inline void load(__cbuf__ T* l1, __gm__ T* from, int rows, int columns, bool transposed, int pitch) {
   constexpr int c0 = 32 / sizeof(T);
@@ -34,9 +41,9 @@ __aicore__ inline void load(__cbuf__ T* l1, __gm__ T* from, int rows, int column
   asc_sync_pipe(PIPE_MTE2);
   asc_set_gm2l1_nz_para(1, 1, static_cast<uint16_t>(pitch), 0);
   if (transposed) {
-    asc_copy_gm2l1_dn2nz(l1, from, rows * sizeof(T), static_cast<asc_load_l2_cache_mode>(0), rows, columns, 0, 0);
+    asc_copy_gm2l1_dn2nz(l1, from, rows * sizeof(T), LOAD_MODE, rows, columns, 0, 0);
   } else {
-    asc_copy_gm2l1_nd2nz(l1, from, columns * sizeof(T), static_cast<asc_load_l2_cache_mode>(0), rows, columns, 0, 0);
+    asc_copy_gm2l1_nd2nz(l1, from, columns * sizeof(T), LOAD_MODE, rows, columns, 0, 0);
   }
 }
 
@@ -71,20 +78,19 @@ __aicore__ inline void product(__gm__ T* a, __gm__ T* b, __gm__ C* c, __gm__ int
   asc_sync_notify(PIPE_M, PIPE_FIX, static_cast<event_t>(0));
   asc_sync_wait(PIPE_M, PIPE_FIX, static_cast<event_t>(0));
   asc_set_l0c_copy_nz_para(1, 0, 0);
-  asc_copy_l0c2gm(c, l0c, p[16], p[15], p[17], (m + 15) / 16 * 16, static_cast<asc_store_l2_cache_mode>(0),
-                  static_cast<asc_unit_flag_mode>(0), static_cast<asc_quant_mode>(0), static_cast<asc_relu_pre_mode>(0), 0, 1, 0, 0);
+  asc_copy_l0c2gm(c, l0c, p[16], p[15], p[17], (m + 15) / 16 * 16, STORE_MODES(0, 0, 0), 0, 1, 0, 0);
 }
 """
 
-# L0C is filled with A (by a product with the identity), then stored in the way under test. Parameters: m, n, then those of the copy:
-# first row and column (multiples of 16), rows, columns, pitch, relu, atomic, matrices and the strides between them in L0C and GM.
+# L0C is filled with A (by a product with the identity), then stored in the way under test. Parameters of the copy:
+# first row and column (multiples of 16), rows, columns, pitch, relu, atomic, matrices and their strides in L0C and GM.
 FIXPIPE = """
 template <int m, int n>
 __aicore__ inline void fill_l0c(__gm__ float* a, __gm__ float* identity) {
   asc_set_gm2l1_nz_para(1, 1, static_cast<uint16_t>(m), 0);
-  asc_copy_gm2l1_nd2nz((__cbuf__ float*)0, a, n * 4, static_cast<asc_load_l2_cache_mode>(0), m, n, 0, 0);
+  asc_copy_gm2l1_nd2nz((__cbuf__ float*)0, a, n * 4, LOAD_MODE, m, n, 0, 0);
   asc_set_gm2l1_nz_para(1, 1, static_cast<uint16_t>(n), 0);
-  asc_copy_gm2l1_nd2nz((__cbuf__ float*)131072, identity, n * 4, static_cast<asc_load_l2_cache_mode>(0), n, n, 0, 0);
+  asc_copy_gm2l1_nd2nz((__cbuf__ float*)131072, identity, n * 4, LOAD_MODE, n, n, 0, 0);
   asc_sync_notify(PIPE_MTE2, PIPE_MTE1, static_cast<event_t>(0));
   asc_sync_wait(PIPE_MTE2, PIPE_MTE1, static_cast<event_t>(0));
   asc_copy_l12l0a((__ca__ float*)0, (__cbuf__ float*)0, 0, 0, m / 16, n / 8, m / 16, m / 16);
@@ -102,18 +108,18 @@ __aicore__ inline void store(__gm__ float* a, __gm__ float* identity, __gm__ T* 
   asc_set_l0c_copy_nz_para(p[7], p[8], p[9]);
   if (p[6]) asc_set_atomic_add_float();
   __cc__ float* l0c = (__cc__ float*)0 + p[1] / 16 * 1024 + p[0] * 16;
-  asc_copy_l0c2gm(c, l0c, p[3], p[2], p[4], 64, static_cast<asc_store_l2_cache_mode>(0), static_cast<asc_unit_flag_mode>(0),
-                  static_cast<asc_quant_mode>(quant), static_cast<asc_relu_pre_mode>(p[5]), 0, nd, dn, 0);
+  asc_copy_l0c2gm(c, l0c, p[3], p[2], p[4], 64, STORE_MODES(0, quant, p[5]), 0, nd, dn, 0);
 }
 
-extern "C" __global__ __mix__(1, 2) void to_ub(__gm__ float* a, __gm__ float* identity, __gm__ float* c, __gm__ int32_t* p) {
+extern "C" __global__ __mix__(1, 2) void to_ub(__gm__ float* a, __gm__ float* identity, __gm__ float* c,
+                                               __gm__ int32_t* p) {
   asc_init();
   __ubuf__ float *u = (__ubuf__ float *)0;
   if ASC_IS_AIC {
     fill_l0c<64, 64>(a, identity);
     asc_set_l0c_copy_nz_para(1, 0, 0);
-    asc_copy_l0c2ub(u, (__cc__ float*)0, p[1], p[0], 64, 64, p[3], static_cast<asc_dual_dst_mode>(p[2]), static_cast<asc_unit_flag_mode>(0),
-                    static_cast<asc_quant_mode>(0), static_cast<asc_relu_pre_mode>(0), 0, 1, 0, 0);
+    asc_copy_l0c2ub(u, (__cc__ float*)0, p[1], p[0], 64, 64, p[3], static_cast<asc_dual_dst_mode>(p[2]), MODES(0, 0, 0),
+                    0, 1, 0, 0);
     asc_sync_intra_arrive(PIPE_FIX, 0);
     asc_sync_intra_arrive(PIPE_FIX, 16);
   }
@@ -122,8 +128,8 @@ extern "C" __global__ __mix__(1, 2) void to_ub(__gm__ float* a, __gm__ float* id
     asc_sync_intra_wait(PIPE_MTE3, 0);
     int rows = p[2] == 1 ? p[0] / 2 : p[0], columns = p[2] == 2 ? p[1] / 2 : p[1];
     if (p[2] != 0 || core == p[3]) {
-      asc_copy_ub2gm_align((__gm__ uint8_t*)(c + core * 4096), (__ubuf__ uint8_t*)u, rows, columns * 4,
-                           static_cast<asc_store_l2_cache_mode>(0), 256, 256);
+      asc_copy_ub2gm_align((__gm__ uint8_t*)(c + core * 4096), (__ubuf__ uint8_t*)u, rows, columns * 4, STORE_MODE, 256,
+                           256);
     }
   }
 }
@@ -133,7 +139,8 @@ extern "C" __global__ __cube__ void fill(__gm__ float* c, int32_t repeat, int32_
   asc_fill_l1((__cbuf__ uint32_t*)0, 0x40000000u, {.repeat = 1, .blk_num = 1024, .dst_gap = 0});
   asc_fill_l1((__cbuf__ uint32_t*)131072, 0u, {.repeat = 1, .blk_num = 1024, .dst_gap = 0});
   asc_sync_pipe(PIPE_MTE2);
-  asc_fill_l1((__cbuf__ uint32_t*)0, (uint32_t)word, {.repeat = (uint64_t)repeat, .blk_num = (uint64_t)blocks, .dst_gap = (uint64_t)gap});
+  asc_fill_l1((__cbuf__ uint32_t*)0, (uint32_t)word,
+              {.repeat = (uint64_t)repeat, .blk_num = (uint64_t)blocks, .dst_gap = (uint64_t)gap});
   asc_fill_l1((__cbuf__ uint16_t*)131072, 0x3f80u, {.repeat = 16, .blk_num = 2, .dst_gap = 0});
   asc_sync_notify(PIPE_MTE2, PIPE_MTE1, static_cast<event_t>(0));
   asc_sync_wait(PIPE_MTE2, PIPE_MTE1, static_cast<event_t>(0));
@@ -141,23 +148,23 @@ extern "C" __global__ __cube__ void fill(__gm__ float* c, int32_t repeat, int32_
   asc_copy_l12l0b((__cb__ bfloat16_t*)0, (__cbuf__ bfloat16_t*)131072, 0, 0, 1, 2, 1, 1);
   asc_sync_notify(PIPE_MTE1, PIPE_M, static_cast<event_t>(0));
   asc_sync_wait(PIPE_MTE1, PIPE_M, static_cast<event_t>(0));
-  // The sum of every row of A, viewed as 64 x 8 x 8: a product with ones. 0x3f803f80 as float is 1.00194... in every element of B.
+  // The sums of eight elements of A, by a product in which every element of B is 0x3f803f80 (1.00194).
   for (int column = 0; column < 8; ++column) {
-    asc_mmad((__cc__ float*)0 + column * 1024, (__ca__ float*)0 + column * 512, (__cb__ float*)0, 64, 8, 16, 0, true, false, true);
+    asc_mmad((__cc__ float*)0 + column * 1024, (__ca__ float*)0 + column * 512, (__cb__ float*)0, 64, 8, 16, 0, true,
+             false, true);
   }
   asc_sync_notify(PIPE_M, PIPE_FIX, static_cast<event_t>(0));
   asc_sync_wait(PIPE_M, PIPE_FIX, static_cast<event_t>(0));
   asc_set_l0c_copy_nz_para(1, 0, 0);
-  asc_copy_l0c2gm(c, (__cc__ float*)0, 128, 64, 128, 64, static_cast<asc_store_l2_cache_mode>(0), static_cast<asc_unit_flag_mode>(0),
-                  static_cast<asc_quant_mode>(0), static_cast<asc_relu_pre_mode>(0), 0, 1, 0, 0);
+  asc_copy_l0c2gm(c, (__cc__ float*)0, 128, 64, 128, 64, STORE_MODES(0, 0, 0), 0, 1, 0, 0);
 }
 
 extern "C" __global__ __cube__ void gemv(__gm__ float* a, __gm__ float* b, __gm__ float* c, int32_t k) {
   asc_init();
   asc_set_gm2l1_nz_para(1, 1, static_cast<uint16_t>(16), 0);
-  asc_copy_gm2l1_nd2nz((__cbuf__ float*)0, a, 32, static_cast<asc_load_l2_cache_mode>(0), 16, 8, 0, 0);
+  asc_copy_gm2l1_nd2nz((__cbuf__ float*)0, a, 32, LOAD_MODE, 16, 8, 0, 0);
   asc_set_gm2l1_nz_para(1, 1, static_cast<uint16_t>(16), 0);
-  asc_copy_gm2l1_nd2nz((__cbuf__ float*)131072, b, 512, static_cast<asc_load_l2_cache_mode>(0), 16, 128, 0, 0);
+  asc_copy_gm2l1_nd2nz((__cbuf__ float*)131072, b, 512, LOAD_MODE, 16, 128, 0, 0);
   asc_sync_notify(PIPE_MTE2, PIPE_MTE1, static_cast<event_t>(0));
   asc_sync_wait(PIPE_MTE2, PIPE_MTE1, static_cast<event_t>(0));
   asc_copy_l12l0a((__ca__ float*)0, (__cbuf__ float*)0, 0, 0, 1, 1, 1, 1);
@@ -168,24 +175,26 @@ extern "C" __global__ __cube__ void gemv(__gm__ float* a, __gm__ float* b, __gm_
   asc_sync_notify(PIPE_M, PIPE_FIX, static_cast<event_t>(0));
   asc_sync_wait(PIPE_M, PIPE_FIX, static_cast<event_t>(0));
   asc_set_l0c_copy_nz_para(1, 0, 0);
-  asc_copy_l0c2gm(c, (__cc__ float*)0, 16, 1, 16, 16, static_cast<asc_store_l2_cache_mode>(0), static_cast<asc_unit_flag_mode>(0),
-                  static_cast<asc_quant_mode>(0), static_cast<asc_relu_pre_mode>(0), 0, 1, 0, 0);
+  asc_copy_l0c2gm(c, (__cc__ float*)0, 16, 1, 16, 16, STORE_MODES(0, 0, 0), 0, 1, 0, 0);
 }
 """
 
-# A 16 x 16 product in float with switches: 1 no wait between the pipes M and FIX, 2 rows of A are never loaded, 4 unit flags,
-# 8 unit flags without the product's, 16 two products with unit flags, 32 HF32 to even, 64 HF32 away from zero.
+# A 16 x 16 product in float with switches: 1 no wait between the pipes M and FIX, 2 six rows of A are never loaded,
+# 4 unit flags, 8 unit flags without the product's, 16 two products with unit flags, 32 HF32 to even, 64 HF32 away from
+# zero, 128 only ten rows are stored.
 SMALL = """
-extern "C" __global__ __cube__ void small(__gm__ float* a, __gm__ float* b, __gm__ float* c, int32_t k, int32_t switches) {
+extern "C" __global__ __cube__ void small(__gm__ float* a, __gm__ float* b, __gm__ float* c, int32_t k,
+                                          int32_t switches) {
   asc_init();
   if (switches & 96) {
     asc_enable_hf32();
     asc_set_hf32_round_mode(switches & 32 ? asc_hf32_round_mode::NEAREST_EVEN : asc_hf32_round_mode::NEAREST_AWAY);
   }
-  int rows = switches & 2 ? 10 : 16, mmad_flag = switches & 8 ? 0 : switches & 20 ? 3 : 0, fix_flag = switches & 28 ? 3 : 0;
+  int rows = switches & 2 ? 10 : 16, fix_flag = switches & 28 ? 3 : 0;
+  int mmad_flag = switches & 8 ? 0 : switches & 20 ? 3 : 0;
   asc_set_gm2l1_nz_para(1, 1, static_cast<uint16_t>(16), 0);
-  asc_copy_gm2l1_nd2nz((__cbuf__ float*)0, a, k * 4, static_cast<asc_load_l2_cache_mode>(0), rows, k, 0, 0);
-  asc_copy_gm2l1_nd2nz((__cbuf__ float*)131072, b, k * 4, static_cast<asc_load_l2_cache_mode>(0), 16, k, 0, 0);
+  asc_copy_gm2l1_nd2nz((__cbuf__ float*)0, a, k * 4, LOAD_MODE, rows, k, 0, 0);
+  asc_copy_gm2l1_nd2nz((__cbuf__ float*)131072, b, k * 4, LOAD_MODE, 16, k, 0, 0);
   asc_sync_notify(PIPE_MTE2, PIPE_MTE1, static_cast<event_t>(0));
   asc_sync_wait(PIPE_MTE2, PIPE_MTE1, static_cast<event_t>(0));
   asc_copy_l12l0a((__ca__ float*)0, (__cbuf__ float*)0, 0, 0, 1, (k + 7) / 8, 1, 1);
@@ -193,14 +202,15 @@ extern "C" __global__ __cube__ void small(__gm__ float* a, __gm__ float* b, __gm
   asc_sync_notify(PIPE_MTE1, PIPE_M, static_cast<event_t>(0));
   asc_sync_wait(PIPE_MTE1, PIPE_M, static_cast<event_t>(0));
   asc_mmad((__cc__ float*)0, (__ca__ float*)0, (__cb__ float*)0, 16, k, 16, mmad_flag, true, false, true);
-  if (switches & 16) asc_mmad((__cc__ float*)0, (__ca__ float*)0, (__cb__ float*)0, 16, k, 16, mmad_flag, true, false, true);
+  if (switches & 16) {
+    asc_mmad((__cc__ float*)0, (__ca__ float*)0, (__cb__ float*)0, 16, k, 16, mmad_flag, true, false, true);
+  }
   if (!(switches & 29)) {
     asc_sync_notify(PIPE_M, PIPE_FIX, static_cast<event_t>(0));
     asc_sync_wait(PIPE_M, PIPE_FIX, static_cast<event_t>(0));
   }
   asc_set_l0c_copy_nz_para(1, 0, 0);
-  asc_copy_l0c2gm(c, (__cc__ float*)0, 16, switches & 128 ? 10 : 16, 16, 16, static_cast<asc_store_l2_cache_mode>(0),
-                  static_cast<asc_unit_flag_mode>(fix_flag), static_cast<asc_quant_mode>(0), static_cast<asc_relu_pre_mode>(0), 0, 1, 0, 0);
+  asc_copy_l0c2gm(c, (__cc__ float*)0, 16, switches & 128 ? 10 : 16, 16, 16, STORE_MODES(fix_flag, 0, 0), 0, 1, 0, 0);
 }
 """
 STORES = {
@@ -217,14 +227,16 @@ def source() -> str:
     for name, (ctype, accumulator, _, _) in TYPES.items():
         for transpose in (False, True) if name in TRANSPOSED else (False,):
             parts.append(f"""
-extern "C" __global__ __cube__ void product_{name}_{int(transpose)}(__gm__ {ctype}* a, __gm__ {ctype}* b, __gm__ {accumulator}* c, __gm__ int32_t* p) {{
+extern "C" __global__ __cube__ void product_{name}_{int(transpose)}(
+    __gm__ {ctype}* a, __gm__ {ctype}* b, __gm__ {accumulator}* c, __gm__ int32_t* p) {{
   asc_init();
   product<{ctype}, {accumulator}, {str(transpose).lower()}>(a, b, c, p);
 }}
 """)
     for name, (ctype, quant, nd, dn) in STORES.items():
         parts.append(f"""
-extern "C" __global__ __cube__ void store_{name}(__gm__ float* a, __gm__ float* identity, __gm__ {ctype}* c, __gm__ int32_t* p) {{
+extern "C" __global__ __cube__ void store_{name}(
+    __gm__ float* a, __gm__ float* identity, __gm__ {ctype}* c, __gm__ int32_t* p) {{
   asc_init();
   store<{ctype}, {quant}, {nd}, {dn}>(a, identity, c, p);
 }}
@@ -264,15 +276,21 @@ def products(draw: st.DrawFn, name: str, transpose: bool) -> dict[str, int]:
     m, n = (draw(st.integers(1, 70)) for _ in range(2))
     k = draw(st.integers(1, 90))
     issued = [-(-size // square) * square for size in (m, k, n)]
-    unit_row, unit_column = (16, c0)
-    row_a, column_a, row_b, column_b = (draw(st.integers(0, 1)) for _ in range(4))
+    # A transposed load takes whole squares.
+    row_step, column_step = (max(square // 16, 1), max(square // c0, 1)) if transpose else (1, 1)
     return {
-        "m": m, "k": k, "n": n, "issued_m": issued[0], "issued_k": issued[1] if transpose else k, "issued_n": issued[2],
-        "row_a": row_a * (square // 16 if transpose and square > 16 else 1), "column_a": column_a * (2 if transpose and c0 < 16 else 1),
-        "row_b": row_b * (square // 16 if transpose and square > 16 else 1), "column_b": column_b * (2 if transpose and c0 < 16 else 1),
-        "unit_row": unit_row, "unit_column": unit_column, "gm_transposed_a": draw(st.integers(0, 1)),
-        "gm_transposed_b": draw(st.integers(0, 1)), "twice": draw(st.integers(0, 1)), "pad": draw(st.integers(0, 5)), "seed": draw(st.integers(0, 999)),
-    }  # fmt: skip
+        "m": m,
+        "k": k,
+        "n": n,
+        "issued_m": issued[0],
+        "issued_k": issued[1],
+        "issued_n": issued[2],
+        **{key: draw(st.integers(0, 1)) * row_step for key in ("row_a", "row_b")},
+        **{key: draw(st.integers(0, 1)) * column_step for key in ("column_a", "column_b")},
+        **{key: draw(st.integers(0, 1)) for key in ("gm_transposed_a", "gm_transposed_b", "twice")},
+        "pad": draw(st.integers(0, 5)),
+        "seed": draw(st.integers(0, 999)),
+    }
 
 
 @pytest.mark.parametrize(
@@ -281,16 +299,16 @@ def products(draw: st.DrawFn, name: str, transpose: bool) -> dict[str, int]:
 @given(st.data())
 @examples
 def test_loads_and_products(library: ascend_sim.Library, name: str, transpose: bool, data: st.DataObject) -> None:
-    d = data.draw(products(name, transpose))
+    d, c0 = data.draw(products(name, transpose)), TYPES[name][3]
     rng = np.random.default_rng(d["seed"])
     m, k, n = d["m"], d["k"], d["n"]
 
     def operand(rows: int, row: int, column: int, gm_transposed: int) -> tuple[np.ndarray, np.ndarray, list[int], int]:
         """GM contents, the part that is multiplied as (rows, k), parameters of the load, and the pitch in L1."""
         tile_rows, tile_columns = (k, rows) if transpose else (rows, k)
-        total_rows, total_columns = row * 16 + tile_rows, column * d["unit_column"] + tile_columns
+        total_rows, total_columns = row * 16 + tile_rows, column * c0 + tile_columns
         stored, x = small_integers(rng, (total_rows, total_columns), name)
-        part = x[row * 16 :, column * d["unit_column"] :]
+        part = x[row * 16 :, column * c0 :]
         pitch = (-(-total_rows // 32) + 1) * 32
         gm = np.ascontiguousarray(stored.T) if gm_transposed else stored
         return gm, part.T if transpose else part, [total_rows, total_columns, gm_transposed, pitch], pitch
@@ -320,8 +338,7 @@ def test_loads_and_products(library: ascend_sim.Library, name: str, transpose: b
     np.testing.assert_array_equal(c[:, :n], expected)
     assert (c[:, n:] == 77).all()
     count = 1 + d["twice"]
-    block = d["unit_column"]
-    padded = -(-d["issued_m"] // 16) * 16 * (-(-d["issued_k"] // block) * block) * (-(-d["issued_n"] // 16) * 16)
+    padded = -(-d["issued_m"] // 16) * 16 * (-(-d["issued_k"] // c0) * c0) * (-(-d["issued_n"] // 16) * 16)
     kinds = ascend_sim.trace().kinds
     assert kinds["mmad"] == (count, count * padded)
     assert kinds["useful_multiply_adds"] == (count, count * d["issued_m"] * d["issued_k"] * d["issued_n"])

@@ -191,9 +191,14 @@ PRODUCTS = {
     "transposed_load_f32": (lambda: gemm_transposed_load("float32"), "f32", 1, False, True),
 }
 SHAPES = {
-    "gemm_bf16": (100, 72, 40), "gemm_f32": (100, 72, 40), "gemm_f16_to_f16": (64, 48, 64), "gemm_bf16_to_bf16": (65, 50, 33),
-    "gemm_s8": (100, 72, 64), "transposed_load_bf16": (32, 48, 64), "transposed_load_f32": (32, 48, 64),
-}  # fmt: skip
+    "gemm_bf16": (100, 72, 40),
+    "gemm_f32": (100, 72, 40),
+    "gemm_f16_to_f16": (64, 48, 64),
+    "gemm_bf16_to_bf16": (65, 50, 33),
+    "gemm_s8": (100, 72, 64),
+    "transposed_load_bf16": (32, 48, 64),
+    "transposed_load_f32": (32, 48, 64),
+}
 MIXED = {
     "gemm_relu": lambda: gemm_relu(64, 64, 64),
     "two_gemms": lambda: two_gemms(32, 64, 48, 16),
@@ -235,7 +240,7 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> tuple[
     return x, x
 
 
-def product(a: np.ndarray, b: np.ndarray, parts: list[int] | None = None) -> np.ndarray:
+def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Sums in the order of k, one float addition a term; integers exactly."""
     if a.dtype == np.int32:
         return a @ b.T

@@ -1,4 +1,4 @@
-"""SIMT regions: barriers, warp operations, atomics, conversions and the checks between threads, against models in NumPy."""
+"""SIMT regions: barriers, warp operations, atomics and conversions, against models in NumPy."""
 
 from __future__ import annotations
 
@@ -173,7 +173,8 @@ extern "C" __global__ __vector__ void thread_index(__gm__ uint32_t* y, int32_t n
         parts.append(
             kernel(
                 f"convert_{mode}",
-                "__gm__ float* x, __gm__ half* h, __gm__ bfloat16_t* b, __gm__ int32_t* i, __gm__ uint32_t* u, __gm__ float* f",
+                "__gm__ float* x, __gm__ half* h, __gm__ bfloat16_t* b, __gm__ int32_t* i, __gm__ uint32_t* u, "
+                "__gm__ float* f",
                 "threads",
                 f"""h[t] = __float2half_{mode}(x[t]);
   b[t] = __float2bfloat16_{mode}(x[t]);

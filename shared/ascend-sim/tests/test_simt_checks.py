@@ -9,24 +9,52 @@ import ascend_sim
 
 pytest.importorskip("tilelang", reason="the kernels include TileLang's templates")
 
-# Every kernel: (name, statements of a thread). `u` is an array in UB, `x` and `y` are in global memory, `t` is the thread.
+# The statements of a thread by kernel. `u` is an array in UB, `x` and `y` are in global memory, `t` is the thread.
 WRONG = {
     "read_of_a_neighbour": "u[t] = x[t];\n  y[t] = u[t ^ 32];",
     "read_within_a_warp": "u[t] = x[t];\n  y[t] = u[t ^ 1];",
     "overwrite": "u[t / 2] = x[t];\n  asc_syncthreads();\n  y[t] = u[t / 2];",
     "overwrite_of_what_was_read": "u[t] = x[t];\n  asc_syncthreads();\n  y[t] = u[t ^ 33];\n  u[t] = 9.0f;",
     "global_memory": "y[t] = x[t];\n  x[t] = y[t ^ 40];",
-    "part_of_a_word": "u[t] = x[t];\n  asc_syncthreads();\n  ((__ubuf__ uint8_t*)u)[4 * t + 3] = 1;\n  y[t] = u[(t + 32) % 64];",
-    "plain_access_to_an_atomic": "if (t == 0) u[0] = 0.0f;\n  asc_syncthreads();\n  asc_atomic_add(&u[0], 1.0f);\n  y[t] = u[0];",
-    "warp_barrier_between_warps": "u[t] = x[t];\n  cooperative_groups::coalesced_threads().sync();\n  y[t] = u[t ^ 32];",
+    "part_of_a_word": (
+        "u[t] = x[t];\n  asc_syncthreads();\n  ((__ubuf__ uint8_t*)u)[4 * t + 3] = 1;\n  y[t] = u[(t + 32) % 64];"
+    ),
+    "plain_access_to_an_atomic": (
+        "if (t == 0) u[0] = 0.0f;\n  asc_syncthreads();\n  asc_atomic_add(&u[0], 1.0f);\n  y[t] = u[0];"
+    ),
+    "warp_barrier_between_warps": (
+        "u[t] = x[t];\n  cooperative_groups::coalesced_threads().sync();\n  y[t] = u[t ^ 32];"
+    ),
 }
 RIGHT = {
     "right_with_a_barrier": "u[t] = x[t];\n  asc_syncthreads();\n  y[t] = u[t ^ 32];",
     "right_same_value": "u[t / 2] = 5.0f;\n  asc_syncthreads();\n  y[t] = u[t / 2];",
     "right_within_a_warp": "u[t] = x[t];\n  cooperative_groups::coalesced_threads().sync();\n  y[t] = u[t ^ 1];",
-    "right_shared_reads": "if (t < 32) u[t] = x[t];\n  asc_syncthreads();\n  y[t] = u[t % 32] + u[0];\n  asc_syncthreads();\n  u[t] = 1.0f;",
+    "right_shared_reads": (
+        "if (t < 32) u[t] = x[t];\n  "
+        "asc_syncthreads();\n  "
+        "y[t] = u[t % 32] + u[0];\n  "
+        "asc_syncthreads();\n  "
+        "u[t] = 1.0f;"
+    ),
     "right_own_bytes": "((__ubuf__ uint8_t*)u)[t] = t;\n  y[t] = ((__ubuf__ uint8_t*)u)[t];",
-    "right_atomics": "if (t == 0) u[0] = 0.0f;\n  asc_syncthreads();\n  asc_atomic_add(&u[0], 1.0f);\n  asc_syncthreads();\n  y[t] = u[0];",
+    "right_atomics": (
+        "if (t == 0) u[0] = 0.0f;\n  "
+        "asc_syncthreads();\n  "
+        "asc_atomic_add(&u[0], 1.0f);\n  "
+        "asc_syncthreads();\n  "
+        "y[t] = u[0];"
+    ),
+    "right_garbage_stays_inside": (
+        "if (t < 32) u[t] = x[t];\n  "
+        "asc_syncthreads();\n  "
+        "float v = u[t] * 2.0f;\n  "
+        "if (t < 32) y[t] = v;\n  "
+        "u[64 + t] = v;"
+    ),
+    "right_garbage_is_masked": (
+        "if (t < 32) u[t] = x[t];\n  asc_syncthreads();\n  float v = u[t];\n  y[t] = t < 32 ? v : 0.0f;"
+    ),
 }
 OTHER = {
     "divergent_barrier": ("deadlock", "if (t < 40) asc_syncthreads();\n  y[t] = x[t];"),
@@ -38,6 +66,12 @@ OTHER = {
     "past_a_tensor": ("out-of-bounds", "y[t + 1] = x[t];"),
     "before_a_tensor": ("out-of-bounds", "y[t] = x[t - 1];"),
     "never_written": ("uninitialised", "u[t] = x[t];\n  asc_syncthreads();\n  y[t] = u[t + 1];"),
+    "garbage_as_an_index": ("uninitialised", "y[t] = x[t];\n  y[((__ubuf__ uint32_t*)u)[t] % 64] = 1.0f;"),
+    "garbage_in_a_sum": (
+        "uninitialised",
+        "if (t < 32) u[t] = x[t];\n  asc_syncthreads();\n  y[t] = asc_reduce_add(u[t]);",
+    ),
+    "garbage_in_a_condition": ("uninitialised", "if (u[t] >= 0.0f) y[t] = x[t];"),
     "inactive_lane": ("uninitialised", "if (t != 3) y[t] = asc_shfl_xor(x[t], 1);"),
     "misaligned": ("misaligned", "y[t] = x[t] + *(__gm__ float*)((__gm__ uint8_t*)x + 2);"),
     "unequal_width": ("argument", "y[t] = asc_shfl(x[t], 0, 12);"),
@@ -61,11 +95,28 @@ extern "C" __global__ __vector__ void {name}(__gm__ float* x, __gm__ float* y, i
 
 HEADER = "#include <tl_templates/ascend/common.h>\n#include <simt_api/cooperative_groups.h>\n"
 DMA = """
-__simt_vf__ __launch_bounds__(64) inline void after_dma_vf(__ubuf__ float* u, __gm__ float* y) { y[threadIdx.x] = u[threadIdx.x]; }
+__simt_vf__ __launch_bounds__(64) inline void doubled_vf(__ubuf__ float* u) { u[64 + threadIdx.x] = u[threadIdx.x] * 2.0f; }
+extern "C" __global__ __vector__ void doubled(__gm__ float* x, __gm__ float* y, int32_t count) {
+  asc_init();
+  __ubuf__ float *u = (__ubuf__ float *)0;
+  asc_copy_gm2ub_align((__ubuf__ uint8_t*)u, (__gm__ uint8_t*)x, 1, 128, 0, 0, 0,
+                       static_cast<asc_load_l2_cache_mode>(0), 128, 128);
+  asc_sync_notify(PIPE_MTE2, PIPE_V, static_cast<event_t>(0));
+  asc_sync_wait(PIPE_MTE2, PIPE_V, static_cast<event_t>(0));
+  asc_vf_call<doubled_vf>(cce::dim3(64), u);
+  asc_sync_notify(PIPE_V, PIPE_MTE3, static_cast<event_t>(0));
+  asc_sync_wait(PIPE_V, PIPE_MTE3, static_cast<event_t>(0));
+  asc_copy_ub2gm_align((__gm__ uint8_t*)y, (__ubuf__ uint8_t*)(u + 64), 1, count * 4,
+                       static_cast<asc_store_l2_cache_mode>(0), 256, 256);
+}
+__simt_vf__ __launch_bounds__(64) inline void after_dma_vf(__ubuf__ float* u, __gm__ float* y) {
+  y[threadIdx.x] = u[threadIdx.x];
+}
 extern "C" __global__ __vector__ void after_dma(__gm__ float* x, __gm__ float* y, int32_t wait) {
   asc_init();
   __ubuf__ float *u = (__ubuf__ float *)0;
-  asc_copy_gm2ub_align((__ubuf__ uint8_t*)u, (__gm__ uint8_t*)x, 1, 256, 0, 0, 0, static_cast<asc_load_l2_cache_mode>(0), 256, 256);
+  asc_copy_gm2ub_align((__ubuf__ uint8_t*)u, (__gm__ uint8_t*)x, 1, 256, 0, 0, 0,
+                       static_cast<asc_load_l2_cache_mode>(0), 256, 256);
   asc_sync_notify(PIPE_MTE2, PIPE_V, static_cast<event_t>(0));
   if (wait) asc_sync_wait(PIPE_MTE2, PIPE_V, static_cast<event_t>(0));
   asc_vf_call<after_dma_vf>(cce::dim3(64), u, y);
@@ -106,6 +157,8 @@ def test_ordered_accesses_are_not_reported(library: ascend_sim.Library, name: st
         "right_shared_reads": x % 32,
         "right_own_bytes": x,
         "right_atomics": np.full(64, 64.0),
+        "right_garbage_stays_inside": np.where(x < 32, 2 * x, 0),
+        "right_garbage_is_masked": np.where(x < 32, x, 0),
     }[name]
     np.testing.assert_array_equal(run(library, name), expected)
 
@@ -131,6 +184,14 @@ def test_missing_wait_for_a_copy_is_a_hazard(library: ascend_sim.Library) -> Non
     assert (report["code"], report["pipe"], report["other"]["pipe"]) == ("hazard", "PIPE_V", "PIPE_MTE2")
     ascend_sim.launch(library, "after_dma", 1, x, y, 1)
     np.testing.assert_array_equal(y, x)
+
+
+def test_garbage_is_followed_through_the_unified_buffer(library: ascend_sim.Library) -> None:
+    x, y = np.arange(1, 65, dtype=np.float32), np.zeros(64, np.float32)
+    ascend_sim.launch(library, "doubled", 1, x, y, 32)  # 32 elements are loaded, 64 threads work, 32 results are stored
+    np.testing.assert_array_equal(y, np.where(np.arange(64) < 32, 2 * x, 0))
+    with pytest.raises(ascend_sim.KernelError, match="uninitialised"):
+        ascend_sim.launch(library, "doubled", 1, x, y, 33)
 
 
 def test_a_failed_kernel_leaves_nothing_behind(library: ascend_sim.Library) -> None:

@@ -66,7 +66,6 @@ struct Region {
   void (*body)(void*);
   void* argument;
   uint32_t count;
-  const void* site;
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   uint32_t warp = 0;     // being run
@@ -93,14 +92,41 @@ struct Pending {
   const void* other_site;
 } pending;
 
-// Reads of bytes that nothing has written so far. Threads run one after the other here, so the writer may be a thread that comes
-// later; then it is a race. They are looked at when the interval ends.
+// Bytes of UB that a thread read and nothing has written. Reading them is no fault: threads past the end of the data often compute
+// on garbage that nobody stores. So a region that read such bytes is run again with other garbage in them; what it writes
+// differently is undefined.
 struct Unwritten {
-  uint64_t at;
+  uint64_t address;
   uint32_t thread;
   const void* site;
 };
 std::vector<Unwritten> unwritten;
+
+// What writes replaced, in order.
+struct Replaced {
+  uint64_t address;
+  uint32_t bytes;
+  uint8_t before[16];
+};
+std::vector<Replaced> replaced;
+bool second_run;
+uint32_t first_phase;  // of the region
+
+void remember(uint64_t address, uint32_t bytes) {
+  for (uint32_t done = 0; done < bytes; done += 16) {
+    Replaced entry{address + done, std::min(16u, bytes - done), {}};
+    memcpy(entry.before, reinterpret_cast<const void*>(entry.address), entry.bytes);
+    replaced.push_back(entry);
+  }
+}
+
+void undo(const std::vector<Replaced>& entries) {
+  for (size_t i = entries.size(); i-- > 0;) memcpy(reinterpret_cast<void*>(entries[i].address), entries[i].before, entries[i].bytes);
+}
+
+void count(int kind, uint64_t amount) {
+  if (!second_run) asim_issue(kCounted, kind, amount);
+}
 
 uint32_t end_of_warp() { return std::min((region->warp + 1) * kWarp, region->count); }
 
@@ -121,7 +147,7 @@ void set_index(uint32_t thread) {
 }
 
 void settle() {
-  if (!pending.bytes) return;
+  if (!pending.bytes || second_run) return;
   uint32_t bytes = pending.bytes;
   pending.bytes = 0;
   if (memcmp(pending.before, reinterpret_cast<const void*>(pending.address), bytes) != 0) {
@@ -189,10 +215,24 @@ void check_race(uint64_t address, uint32_t bytes, bool write, bool atomic, const
   }
 }
 
+// An access of the second run. One that the first run did not make follows from undefined data; in UB it can do no harm.
+void again(uint64_t address, uint32_t bytes, bool write, const void* site) {
+  uint64_t ub = reinterpret_cast<uint64_t>(asim_core->base[int(Mem::UB)]);
+  for (uint32_t i = 0; i < bytes && address - ub >= asim::kMemBytes[int(Mem::UB)]; ++i) {
+    const Shadow* shadow = shadow_of(address + i);
+    if (shadow->write.phase < first_phase && (write || shadow->read.phase < first_phase)) {
+      asim_fail_pair("uninitialised", "the address or the condition of a SIMT access to GM depends on bytes of UB that were never written", site,
+                     unwritten.front().site);
+    }
+  }
+  if (write) remember(address, bytes);
+}
+
 // Receives the plain loads and stores of SIMT threads.
 void on_access(void*, uintptr_t address, uint32_t bytes, bool write, const void* site) {
   static const int load = asim_kind("simt_ld"), store = asim_kind("simt_st");
-  asim_issue(kCounted, write ? store : load, bytes);
+  count(write ? store : load, bytes);
+  if (second_run) return again(address, bytes, write, site);
   uint64_t at = address - reinterpret_cast<uint64_t>(asim_core->base[int(Mem::UB)]);
   bool ub = at < asim::kMemBytes[int(Mem::UB)];
   if (ub && at + bytes > asim::kUbUsableSimt) {
@@ -207,13 +247,11 @@ void on_access(void*, uintptr_t address, uint32_t bytes, bool write, const void*
     asim::ByteMask mask{};
     if (ub) asim_undefined(asim_core, Mem::UB, at, bytes, &mask);
     for (uint32_t i = 0; ub && i < bytes; ++i) {
-      if (mask.w[i / 64] >> (i % 64) & 1) {
-        unwritten.push_back({at + i, region->current, site});
-        break;
-      }
+      if (mask.w[i / 64] >> (i % 64) & 1) unwritten.push_back({address + i, region->current, site});
     }
   }
   check_race(address, bytes, write, false, site);
+  if (write) remember(address, bytes);
 }
 
 // A fiber's work: the next thread of the warp until one has to wait, which leaves the rest to another fiber. Warps that wait for
@@ -288,13 +326,58 @@ void run_warp() {
   }
 }
 
-void end_interval() {
-  if (!unwritten.empty()) {
-    const Unwritten& first = unwritten.front();
-    fail_at(first.site, "uninitialised", "SIMT thread %u reads byte %#llx of UB, which was never written", first.thread,
-            static_cast<unsigned long long>(first.at));
+void release_barrier();
+
+void run_all(void (*body)(void*), void* argument, uint64_t threads) {
+  Region here{body, argument, uint32_t(threads), std::vector<Thread>(threads), std::vector<Warp>((threads + kWarp - 1) / kWarp)};
+  region = &here;
+  for (;;) {
+    for (; here.warp < here.warps.size(); ++here.warp) run_warp();
+    if (here.done == here.count) return;
+    release_barrier();
+    here.warp = 0;
   }
-  ++phase;
+}
+
+void run_again(void (*body)(void*), void* argument, uint64_t threads) {
+  std::vector<Replaced> first = std::move(replaced), results = first;
+  replaced.clear();
+  for (Replaced& entry : results) memcpy(entry.before, reinterpret_cast<const void*>(entry.address), entry.bytes);
+  undo(first);
+  std::sort(unwritten.begin(), unwritten.end(), [](const Unwritten& a, const Unwritten& b) { return a.address < b.address; });
+  for (size_t i = 0; i < unwritten.size(); ++i) {
+    if (i && unwritten[i].address == unwritten[i - 1].address) continue;
+    remember(unwritten[i].address, 1);
+    *reinterpret_cast<uint8_t*>(unwritten[i].address) ^= 0xa5;
+  }
+  size_t garbage = replaced.size();
+  second_run = true;
+  run_all(body, argument, threads);
+  second_run = false;
+
+  std::vector<uint64_t> differing;
+  for (const Replaced& entry : results) {
+    for (uint32_t i = 0; i < entry.bytes; ++i) {
+      if (*reinterpret_cast<const uint8_t*>(entry.address + i) != entry.before[i]) differing.push_back(entry.address + i);
+    }
+  }
+  undo(replaced);
+  for (const Replaced& entry : results) memcpy(reinterpret_cast<void*>(entry.address), entry.before, entry.bytes);
+  for (size_t i = garbage; i < replaced.size(); ++i) {  // bytes that only the second run wrote
+    for (uint64_t byte = replaced[i].address; byte < replaced[i].address + replaced[i].bytes; ++byte) {
+      if (shadow_of(byte)->write.phase < first_phase) differing.push_back(byte);
+    }
+  }
+  uint64_t ub = reinterpret_cast<uint64_t>(asim_core->base[int(Mem::UB)]);
+  for (uint64_t byte : differing) {
+    if (byte - ub < asim::kMemBytes[int(Mem::UB)]) {
+      asim_set_undefined(asim_core, Mem::UB, byte - ub, 1);
+      continue;
+    }
+    const Unwritten& read = unwritten.front();
+    fail_at(read.site, "uninitialised", "SIMT thread %u reads byte %#llx of UB, which was never written, and what the region writes to GM depends on it",
+            read.thread, static_cast<unsigned long long>(read.address - ub));
+  }
 }
 
 void release_barrier() {
@@ -311,7 +394,7 @@ void release_barrier() {
   if (arrived != region->count) {
     fail_at(waiting->site, "deadlock", "asc_syncthreads: %u of %u threads arrived, the others have ended", arrived, region->count);
   }
-  end_interval();
+  if (!second_run) ++phase;
   for (Thread& thread : region->threads) thread.wait = Wait::READY;
 }
 
@@ -321,33 +404,28 @@ EXPORT asim::Index3 threadIdx, blockDim, blockIdx, gridDim;
 asim::Index3 threadIdx, blockDim, blockIdx, gridDim;
 
 EXPORT void asim_simt_run(const asim::Index3* size, void (*body)(void*), void* argument, bool checks, const void* site) {
-  uint64_t count = uint64_t(size->x) * size->y * size->z;
-  if (count < 1 || count > kMaxThreads) {
-    fail_at(site, "argument", "asc_vf_call: the number of threads must be in [1, %u], got %llu", kMaxThreads, static_cast<unsigned long long>(count));
+  uint64_t threads = uint64_t(size->x) * size->y * size->z;
+  if (threads < 1 || threads > kMaxThreads) {
+    fail_at(site, "argument", "asc_vf_call: the number of threads must be in [1, %u], got %llu", kMaxThreads, static_cast<unsigned long long>(threads));
   }
   static const int kind = asim_kind("simt_vf");
-  asim_issue(Pipe::V, kind, count);
-  Region here{body, argument, uint32_t(count), site, std::vector<Thread>(count), std::vector<Warp>((count + kWarp - 1) / kWarp)};
-  region = &here;
+  asim_issue(Pipe::V, kind, threads);
   blockDim = *size;
   blockIdx = {asim_core->block_idx, 0, 0};
   gridDim = {asim_core->block_num, 1, 1};
-  ++phase;  // an earlier region may have failed in the middle of an interval
+  first_phase = ++phase;  // an earlier region may have failed in the middle of an interval
+  second_run = false;
   pending.bytes = 0;
   unwritten.clear();
+  replaced.clear();
   for (auto& [number, page] : gm_shadow) {
     if (spare_pages.size() < 256) spare_pages.push_back(std::move(page));
   }
   gm_shadow.clear();
-  asim_core->simt_context = region;
+  asim_core->simt_context = &region;
   if (checks) asim_core->simt_access = on_access;
-  for (;;) {
-    for (region->warp = std::min(region->warp, uint32_t(here.warps.size()) - 1); region->warp < here.warps.size(); ++region->warp) run_warp();
-    if (here.done == here.count) break;
-    release_barrier();
-    region->warp = 0;
-  }
-  end_interval();
+  run_all(body, argument, threads);
+  if (!unwritten.empty()) run_again(body, argument, threads);
   asim_core->simt_access = nullptr;
   asim_core->simt_context = nullptr;
 }
@@ -355,14 +433,14 @@ EXPORT void asim_simt_run(const asim::Index3* size, void (*body)(void*), void* a
 EXPORT void asim_simt_barrier(const void* where, const void* site) {
   if (!asim_core->simt_context) fail_at(site, "argument", "asc_syncthreads outside of a SIMT function");
   static const int kind = asim_kind("simt_barrier");
-  asim_issue(kCounted, kind, 1);
+  count(kind, 1);
   suspend(Wait::BARRIER, 0, where, site);
 }
 
 EXPORT uint32_t asim_warp_gather(uint64_t value, const uint64_t** values, const void* where, const void* site) {
   if (!asim_core->simt_context) fail_at(site, "argument", "a warp function outside of a SIMT function");
   static const int kind = asim_kind("simt_warp");
-  asim_issue(kCounted, kind, 1);
+  count(kind, 1);
   suspend(Wait::WARP, value, where, site);
   const Warp& warp = region->warps[region->warp];
   *values = warp.values;
@@ -380,10 +458,13 @@ EXPORT uint32_t asim_lane() { return region->current % kWarp; }
 
 EXPORT uint8_t* asim_simt_atomic(uint64_t address, uint32_t bytes, bool checks, const void* site) {
   static const int kind = asim_kind("simt_atomic");
-  asim_issue(kCounted, kind, bytes);
+  count(kind, bytes);
   uint64_t at = address - reinterpret_cast<uint64_t>(asim_core->base[int(Mem::UB)]);
   bool ub = at < asim::kMemBytes[int(Mem::UB)];
-  if (checks) {
+  if (asim_core->simt_context && second_run) {
+    again(address, bytes, true, site);
+  } else if (checks) {
+    if (asim_core->simt_context) remember(address, bytes);
     asim_atomic(asim_core, ub ? Mem::UB : Mem::GM, ub ? at : address, bytes, asim_core->simt_context ? Pipe::V : Pipe::S, site);
     if (asim_core->simt_context) check_race(address, bytes, true, true, site);
   } else if (!ub) {
