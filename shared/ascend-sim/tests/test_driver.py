@@ -110,7 +110,11 @@ def test_error_of_a_launch_reaches_the_host_code(tools: Path, tmp_path: Path) ->
     ],
 )
 def test_wrong_command_lines(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kernel.asc").write_text(SOURCE)
@@ -227,7 +231,11 @@ def test_run_with_a_report(tmp_path: Path) -> None:
     result = ascend_sim_run("--report", tmp_path / "report", "--", *command)
     assert result.returncode == 0, result.stderr
     assert "2.0 2.0" in result.stdout
-    header, row = (line.split() for line in result.stdout.splitlines() if "kernel" in line and "report.json" not in line and "counts" not in line)
+    header, row = (
+        line.split()
+        for line in result.stdout.splitlines()
+        if "kernel" in line and "report.json" not in line and "counts" not in line
+    )
     assert header[0] == "kernel"
     assert row[:5] == ["doubled_kernel", "2", "2", "512", "512"]
     data = json.loads((tmp_path / "report" / "report.json").read_text())
