@@ -39,8 +39,11 @@ def build() -> Any:
     """One kernel for every shape, dtype and number of groups.
 
     input_embeds: rows of ``width`` int16, ``row_stride`` apart: elements move as 16-bit halves, so that no bit changes.
-    The rows of an image move along the cycles of the permutation, through a scratch of one row. A cycle starts at its
-    smallest row; a row that leads to a smaller one belongs to a cycle that has been moved already.
+    The rows of an image move along the cycles of the permutation. A cycle starts at its smallest row; a row that leads
+    to a smaller one belongs to a cycle that has been moved already.
+
+    Paths: images that the shuffle leaves as they are; a row that stays; two rows that swap; longer cycles, which pass
+    through a scratch of one row; rows wider than the scratch.
     """
     num_tokens = T.dynamic("num_tokens", "int64")
     row_stride = T.dynamic("row_stride", "int64")
@@ -79,19 +82,28 @@ def build() -> Any:
                         while row > leader:
                             row = T.truncmod(row, groups) * per_group + T.truncdiv(row, groups)
                         if row == leader:
-                            target = leader
-                            for j in T.serial(columns):
-                                saved[j] = input_embeds[start + target, first + j]
                             row = T.truncmod(leader, groups) * per_group + T.truncdiv(leader, groups)
-                            while row != leader:
-                                for j in T.serial(columns):
-                                    input_embeds[start + target, first + j] = input_embeds[start + row, first + j]
-                                target = row
-                                row = T.truncmod(row, groups) * per_group + T.truncdiv(row, groups)
+                            if row == leader:
                                 left = left - 1
-                            for j in T.serial(columns):
-                                input_embeds[start + target, first + j] = saved[j]
-                            left = left - 1
+                            elif T.truncmod(row, groups) * per_group + T.truncdiv(row, groups) == leader:
+                                for j in T.serial(columns):
+                                    swapped = input_embeds[start + leader, first + j]
+                                    input_embeds[start + leader, first + j] = input_embeds[start + row, first + j]
+                                    input_embeds[start + row, first + j] = swapped
+                                left = left - 2
+                            else:
+                                target = leader
+                                for j in T.serial(columns):
+                                    saved[j] = input_embeds[start + target, first + j]
+                                while row != leader:
+                                    for j in T.serial(columns):
+                                        input_embeds[start + target, first + j] = input_embeds[start + row, first + j]
+                                    target = row
+                                    row = T.truncmod(row, groups) * per_group + T.truncdiv(row, groups)
+                                    left = left - 1
+                                for j in T.serial(columns):
+                                    input_embeds[start + target, first + j] = saved[j]
+                                left = left - 1
                         leader = leader + 1
 
     return shuffle_image_tokens
