@@ -391,7 +391,7 @@ class Contract:
     def _accept_size(declared: Dim, bound: Mapping[str, str]) -> str | None:
         if declared.literal is not None:
             return str(declared.literal)
-        if declared.symbol in bound:
+        if declared.symbol is not None and declared.symbol in bound:
             symbol = bound[declared.symbol]
             return f"({symbol} + {declared.offset})" if declared.offset else symbol
         return None
@@ -455,7 +455,8 @@ def is_number(value: Any, kind: type) -> bool:
 
 def overlap(a: Tensor, b: Tensor) -> bool:
     """Whether two strided tensors share memory. Rows of equal stride that interleave without touching do not."""
-    begin_a, begin_b = _begin(a), _begin(b)
+    begin_a: int | torch.SymInt | None = _begin(a)
+    begin_b: int | torch.SymInt | None = _begin(b)
     if begin_a is None or begin_b is None:
         # Fake and meta tensors have no address; only tensors of one storage can be known to overlap.
         if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
