@@ -1,0 +1,83 @@
+"""``python -m cann_ops_tilelang.tools.composed SIDE operators|plain``: the vision front end under inductor, as JSON.
+
+A process of its own, so that its peak memory is its own.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import resource
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+from torch.utils.benchmark import Timer
+
+from .loading import operators
+from .vision import Config, make_batch, make_front_end
+
+
+def plain_operators(config: Config) -> SimpleNamespace:
+    """What a model would do without the operators: well-written PyTorch for images of one known size."""
+    pixels_per_side = config.side * config.patch_size
+
+    def bmp_to_patches(pixels: Tensor, *_: Any, total_patches: int, patch_size: int) -> Tensor:
+        images = pixels.view(-1, pixels_per_side, pixels_per_side, 3).flip(1, 3)
+        normalised = ((images / 255 - 0.5) / 0.5).bfloat16()
+        grid = normalised.unflatten(2, (-1, patch_size)).unflatten(1, (-1, patch_size))
+        return grid.permute(0, 1, 3, 5, 2, 4).reshape(total_patches, -1)
+
+    def prepare_image_attn_pos_id(grid_hw: Tensor, *_: Any, total_seqlens_vit: int) -> Tensor:
+        index = torch.arange(total_seqlens_vit, device=grid_hw.device) % config.side**2
+        return torch.stack([index // config.side, index % config.side], dim=1).int()
+
+    def attn_rel_h_rel_w(q: Tensor, k: Tensor, v: Tensor, rel_h: Tensor, rel_w: Tensor, *, scale: float) -> Tensor:
+        bias = (rel_h[..., :, None] + rel_w[..., None, :]).flatten(3)
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale).transpose(1, 2)
+
+    def spans(embeds: Tensor, starts: Tensor) -> Tensor:
+        return (starts[:, None] + torch.arange(config.side**2, device=embeds.device)).flatten()
+
+    def replace_input_embeds(embeds: Tensor, images: Tensor, starts: Tensor, _: Tensor) -> None:
+        embeds.index_copy_(0, spans(embeds, starts), images)
+
+    def shuffle_image_tokens(embeds: Tensor, starts: Tensor, _: Tensor, *, groups: int) -> None:
+        rows = spans(embeds, starts)
+        tokens = embeds[rows].view(len(starts), groups, -1, embeds.shape[1])
+        embeds.index_copy_(0, rows, tokens.transpose(1, 2).reshape(-1, embeds.shape[1]))
+
+    local = locals()
+    return SimpleNamespace(**{name: local[name] for name in vars(operators()) if name in local})
+
+
+def main(side: int, kind: str) -> None:
+    config = Config(side=side)
+    size = side * config.patch_size
+    file = io.BytesIO()
+    Image.effect_noise((size, size), 80).convert("RGB").save(file, "BMP")
+    ops = operators() if kind == "operators" else plain_operators(config)
+    with torch.inference_mode():
+        batch = make_batch(config, [file.getvalue()])
+        run = torch.compile(make_front_end(config, ops), fullgraph=True, dynamic=False)
+        run(batch)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        timer = Timer("run(batch)", globals={"run": run, "batch": batch}, num_threads=torch.get_num_threads())
+        seconds = timer.blocked_autorange(min_run_time=3).median
+    peak = max(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    print(json.dumps({"seconds": seconds, "peak_mib": peak / 1024, "flops": attention_flops(config)}))
+
+
+def attention_flops(config: Config) -> float:
+    """Multiply-adds of the global block alone, two operations each."""
+    return 4.0 * config.num_heads * config.head_dim * math.pow(config.side, 4)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
