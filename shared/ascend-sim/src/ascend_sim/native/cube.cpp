@@ -137,14 +137,14 @@ Operand load_operand(Mem mem, Mem scale_mem, uint64_t at, CubeType type, uint32_
     }
   }
 
-  uint32_t half_bytes = four_bit ? 1 : 2 * type_bytes(type);  // twice the bytes an element
+  uint32_t doubled_bytes = four_bit ? 1 : 2 * type_bytes(type);  // of two elements, as four bits are half a byte
   auto mark = [&](uint64_t row, uint64_t element) {
     if (row < rows && element < k) operand.undefined[row] = operand.any_undefined = true;
   };
   for_undefined(mem, at, bytes, site, [&](uint64_t byte) {
-    if (vector) return mark(0, byte * 2 / half_bytes);
+    if (vector) return mark(0, byte * 2 / doubled_bytes);
     uint64_t column = byte / (padded_rows * kBlock), row = byte / kBlock % padded_rows;
-    mark(row, column * c0 + byte % kBlock * 2 / half_bytes);
+    mark(row, column * c0 + byte % kBlock * 2 / doubled_bytes);
   });
   if (scaled) {
     for_undefined(scale_mem, scale_at, scale_bytes, site, [&](uint64_t byte) {
@@ -233,7 +233,9 @@ void check_fixpipe(const asim::Fixpipe& f, const void* site) {
   if (f.clip_relu) fail_at(site, "unsupported", "asc_copy_l0c2*: clip_relu_pre");
   if (f.split) fail_at(site, "unsupported", "asc_copy_l0c2*: channel split");
   if (f.to_nd && f.to_dn) fail_at(site, "argument", "asc_copy_l0c2*: nz2nd and nz2dn exclude each other");
-  if (f.columns == 0 || f.rows == 0) fail_at(site, "argument", "asc_copy_l0c2*: n_size and m_size must be at least 1, got %u and %u", f.columns, f.rows);
+  if (f.columns == 0 || f.rows == 0) {
+    fail_at(site, "argument", "asc_copy_l0c2*: n_size and m_size must be at least 1, got %u and %u", f.columns, f.rows);
+  }
   if (f.columns > 4095) fail_at(site, "argument", "asc_copy_l0c2*: n_size must be at most 4095, got %u", f.columns);
   if (f.dual > 2) fail_at(site, "argument", "asc_copy_l0c2ub: dual_dst_mode must be 0, 1 or 2, got %u", f.dual);
   if (f.dual && (f.quant || f.relu || f.to_dn)) {
@@ -308,7 +310,8 @@ EXPORT void asim_load_l0(const asim::LoadL0* args, const void* site) {
   if (a.rows == 0) return;
   if (!a.transpose) {
     for (uint32_t column = 0; column < a.columns; ++column) {
-      uint64_t source = from + int64_t(column) * a.from_stride * int64_t(kFractal), target = a.to + uint64_t(column) * a.to_stride * kFractal;
+      uint64_t source = from + int64_t(column) * a.from_stride * int64_t(kFractal);
+      uint64_t target = a.to + uint64_t(column) * a.to_stride * kFractal;
       if (site) {
         asim_read(asim_core, Mem::L1, source, run, Pipe::MTE1, kBlock, Use::MOVE, site);
         asim_write(asim_core, a.to_memory, target, run, Pipe::MTE1, kFractal, nullptr, nullptr, site);
@@ -323,10 +326,12 @@ EXPORT void asim_load_l0(const asim::LoadL0* args, const void* site) {
   uint32_t c0 = a.element ? kBlock / a.element : 64;
   if (a.element == 0) fail_at(site, "unsupported", "asc_copy_l12l0*_transpose of 4-bit elements");
   if (c0 > kRows && a.rows % (c0 / kRows)) {
-    fail_at(site, "argument", "asc_copy_l12l0*_transpose: m_step must be a multiple of %u for %u-byte elements, got %u", c0 / kRows, a.element, a.rows);
+    fail_at(site, "argument", "asc_copy_l12l0*_transpose: m_step must be a multiple of %u for %u-byte elements, got %u", c0 / kRows, a.element,
+            a.rows);
   }
   if (c0 < kRows && a.columns % (kRows / c0)) {
-    fail_at(site, "argument", "asc_copy_l12l0*_transpose: k_step must be a multiple of %u for %u-byte elements, got %u", kRows / c0, a.element, a.columns);
+    fail_at(site, "argument", "asc_copy_l12l0*_transpose: k_step must be a multiple of %u for %u-byte elements, got %u", kRows / c0, a.element,
+            a.columns);
   }
   uint32_t rows = a.rows * kRows, columns = a.columns * c0;  // of the source, in elements
   auto source_at = [&](uint32_t row, uint32_t column) {
@@ -419,7 +424,8 @@ EXPORT void asim_mmad(const asim::Mmad* args, const void* site) {
   if (site) {
     uint64_t base = p.c;
     auto set_undefined = [&](uint32_t row, uint32_t column, uint32_t columns) {
-      asim_set_undefined(asim_core, Mem::L0C, base + (column / kL0cColumns * padded_rows + row) * 64 + column % kL0cColumns * 4, columns * 4);
+      uint64_t at = base + (column / kL0cColumns * padded_rows + row) * 64 + column % kL0cColumns * 4;
+      asim_set_undefined(asim_core, Mem::L0C, at, columns * 4);
     };
     for (uint32_t column = 0; column < align_up(p.n, kL0cColumns); column += kL0cColumns) {
       for (uint32_t row = p.m; row < padded_rows; ++row) set_undefined(row, column, kL0cColumns);

@@ -221,8 +221,8 @@ void again(uint64_t address, uint32_t bytes, bool write, const void* site) {
   for (uint32_t i = 0; i < bytes && address - ub >= asim::kMemBytes[int(Mem::UB)]; ++i) {
     const Shadow* shadow = shadow_of(address + i);
     if (shadow->write.phase < first_phase && (write || shadow->read.phase < first_phase)) {
-      asim_fail_pair("uninitialised", "the address or the condition of a SIMT access to GM depends on bytes of UB that were never written", site,
-                     unwritten.front().site);
+      asim_fail_pair("uninitialised", "the address or the condition of a SIMT access to GM depends on bytes of UB that were never written",
+                     site, unwritten.front().site);
     }
   }
   if (write) remember(address, bytes);
@@ -240,10 +240,12 @@ void on_access(void*, uintptr_t address, uint32_t bytes, bool write, const void*
             static_cast<unsigned long long>(at), static_cast<unsigned long long>(at + bytes), asim::kUbUsableSimt);
   }
   // The bounds are checked before the shadow of the bytes is looked at.
+  Mem mem = ub ? Mem::UB : Mem::GM;
+  uint32_t align = bytes & (bytes - 1) ? 1 : bytes;
   if (write) {
-    asim_write(asim_core, ub ? Mem::UB : Mem::GM, ub ? at : address, bytes, Pipe::V, bytes & (bytes - 1) ? 1 : bytes, nullptr, nullptr, site);
+    asim_write(asim_core, mem, ub ? at : address, bytes, Pipe::V, align, nullptr, nullptr, site);
   } else {
-    asim_read(asim_core, ub ? Mem::UB : Mem::GM, ub ? at : address, bytes, Pipe::V, bytes & (bytes - 1) ? 1 : bytes, asim::Use::MOVE, site);
+    asim_read(asim_core, mem, ub ? at : address, bytes, Pipe::V, align, asim::Use::MOVE, site);
     asim::ByteMask mask{};
     if (ub) asim_undefined(asim_core, Mem::UB, at, bytes, &mask);
     for (uint32_t i = 0; ub && i < bytes; ++i) {
@@ -375,8 +377,8 @@ void run_again(void (*body)(void*), void* argument, uint64_t threads) {
       continue;
     }
     const Unwritten& read = unwritten.front();
-    fail_at(read.site, "uninitialised", "SIMT thread %u reads byte %#llx of UB, which was never written, and what the region writes to GM depends on it",
-            read.thread, static_cast<unsigned long long>(read.address - ub));
+    fail_at(read.site, "uninitialised",
+            "SIMT thread %u reads byte %#llx of UB, which was never written, and what the region writes to GM depends on it", read.thread, static_cast<unsigned long long>(read.address - ub));
   }
 }
 
@@ -406,7 +408,8 @@ asim::Index3 threadIdx, blockDim, blockIdx, gridDim;
 EXPORT void asim_simt_run(const asim::Index3* size, void (*body)(void*), void* argument, bool checks, const void* site) {
   uint64_t threads = uint64_t(size->x) * size->y * size->z;
   if (threads < 1 || threads > kMaxThreads) {
-    fail_at(site, "argument", "asc_vf_call: the number of threads must be in [1, %u], got %llu", kMaxThreads, static_cast<unsigned long long>(threads));
+    fail_at(site, "argument", "asc_vf_call: the number of threads must be in [1, %u], got %llu", kMaxThreads,
+            static_cast<unsigned long long>(threads));
   }
   static const int kind = asim_kind("simt_vf");
   asim_issue(Pipe::V, kind, threads);
@@ -450,7 +453,9 @@ EXPORT uint32_t asim_warp_gather(uint64_t value, const uint64_t** values, const 
 EXPORT uint64_t asim_warp_shuffle(uint64_t value, uint32_t lane, const void* where, const void* site) {
   const uint64_t* values;
   uint32_t mask = asim_warp_gather(value, &values, where, site);
-  if (!(mask >> lane & 1)) fail_at(site, "uninitialised", "asc_shfl: lane %u, from which thread %u reads, is not active", lane, region->current);
+  if (!(mask >> lane & 1)) {
+    fail_at(site, "uninitialised", "asc_shfl: lane %u, from which thread %u reads, is not active", lane, region->current);
+  }
   return values[lane];
 }
 

@@ -19,8 +19,8 @@ ASIM_FN void asc_set_gm2l1_nz_para(uint16_t matrices, uint16_t row_stride, uint1
 }
 
 template <typename T>
-ASIM_FN void asc_copy_gm2l1_nd2nz(T* to, const T* from, uint64_t stride, asc_load_l2_cache_mode, uint16_t n, uint32_t d, uint64_t matrix_stride,
-                                  bool small_c0) {
+ASIM_FN void asc_copy_gm2l1_nd2nz(T* to, const T* from, uint64_t stride, asc_load_l2_cache_mode, uint16_t n, uint32_t d,
+                                  uint64_t matrix_stride, bool small_c0) {
   static_assert(sizeof(T) <= 4, "asc_copy_gm2l1_nd2nz: 8-, 16- or 32-bit elements");
   asim::count<"copy_gm2l1_nd2nz">(asim::Pipe::MTE2, uint64_t(n) * d * sizeof(T));
   if (small_c0) asim::fail("unsupported", "asc_copy_gm2l1_nd2nz with smallc0_en");
@@ -28,8 +28,8 @@ ASIM_FN void asc_copy_gm2l1_nd2nz(T* to, const T* from, uint64_t stride, asc_loa
   asim_load_nz(&args, ASIM_CHECKED_SITE);
 }
 template <typename T>
-ASIM_FN void asc_copy_gm2l1_dn2nz(T* to, const T* from, uint64_t stride, asc_load_l2_cache_mode, uint16_t n, uint32_t d, uint64_t matrix_stride,
-                                  bool small_c0) {
+ASIM_FN void asc_copy_gm2l1_dn2nz(T* to, const T* from, uint64_t stride, asc_load_l2_cache_mode, uint16_t n, uint32_t d,
+                                  uint64_t matrix_stride, bool small_c0) {
   static_assert(sizeof(T) <= 4, "asc_copy_gm2l1_dn2nz: 8-, 16- or 32-bit elements");
   asim::count<"copy_gm2l1_dn2nz">(asim::Pipe::MTE2, uint64_t(n) * d * sizeof(T));
   if (small_c0) asim::fail("unsupported", "asc_copy_gm2l1_dn2nz with smallc0_en");

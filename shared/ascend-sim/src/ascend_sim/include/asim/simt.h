@@ -77,7 +77,9 @@ concept Shuffled = Word<T> && (std::is_same_v<T, float> || is_small<T> || (std::
                                std::is_same_v<T, half2> || std::is_same_v<T, bfloat16x2_t>);
 
 ASIM_FN void check_width(int32_t width) {
-  if (width < 1 || width > warpSize || (width & (width - 1))) fail("argument", "asc_shfl: width must be a power of two of at most 32, got %d", width);
+  if (width < 1 || width > warpSize || (width & (width - 1))) {
+    fail("argument", "asc_shfl: width must be a power of two of at most 32, got %d", width);
+  }
 }
 
 // A binary tree over neighbours: lanes 0 and 1, 2 and 3, then pairs of these; lanes that are not active are left out.
@@ -103,8 +105,8 @@ concept Reduced = std::is_same_v<T, int32_t> || std::is_same_v<T, uint32_t> || s
 template <asim::Shuffled T>
 ASIM_FN T asc_shfl(T value, int32_t lane, int32_t width = warpSize, const void* where = __builtin_source_location()) {
   asim::check_width(width);
-  uint32_t me = asim_lane();
-  return asim::from_word<T>(asim_warp_shuffle(asim::to_word(value), (me & ~uint32_t(width - 1)) | (uint32_t(lane) & uint32_t(width - 1)), where, ASIM_SITE));
+  uint32_t within = uint32_t(width - 1), from = (asim_lane() & ~within) | (uint32_t(lane) & within);
+  return asim::from_word<T>(asim_warp_shuffle(asim::to_word(value), from, where, ASIM_SITE));
 }
 template <asim::Shuffled T>
 ASIM_FN T asc_shfl_up(T value, uint32_t delta, int32_t width = warpSize, const void* where = __builtin_source_location()) {
