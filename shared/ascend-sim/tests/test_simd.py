@@ -1198,3 +1198,87 @@ def test_round_to_integral(op, ctype):
             return model.zeroed(np.copysign(model.to_integral(wide, INTEGRAL[op]), wide), mask, ctype)
 
     check(f"{op}-{ctype}", ctype, expected)
+
+
+# What does not exist does not compile, and what is wrong is reported.
+
+_ALONE = """
+#include <tl_templates/ascend/common.h>
+__simd_vf__ inline void vf(__ubuf__ uint8_t* ub) {{
+  auto mask = asc_create_mask_b32(PAT_ALL);
+  {body}
+}}
+extern "C" __global__ __vector__ void kernel(__gm__ uint8_t* x) {{
+  asc_init();
+  __ubuf__ uint8_t* ub = (__ubuf__ uint8_t*)0;
+  asc_copy_gm2ub_align(ub, x, 1, 2048, 0, 0, false, static_cast<asc_load_l2_cache_mode>(0), 2048, 2048);
+  asc_sync();
+  vf(ub);
+  asc_sync();
+  asc_copy_ub2gm_align(x, ub, 1, 2048, static_cast<asc_store_l2_cache_mode>(0), 2048, 2048);
+}}
+"""
+
+UNSUPPORTED = {
+    "asc_update_addr_reg_b32": "auto offset = asc_update_addr_reg_b32(64u);",
+    "asc_add": "vector_s64 a, b; asc_add(a, a, b, mask);",
+    "asc_storealign_intlv": "auto a = simd_inst::vlds_norm<float>((__ubuf__ float*)ub, 0); simd_inst::vsts_intlv<float>(a, (__ubuf__ float*)ub, 0, mask);",
+    "vcvt": "auto a = simd_inst::vlds_norm<half>((__ubuf__ half*)ub, 0); simd_inst::vcvt<float8_e5m2_t>(a, mask, ROUND_R, RS_ENABLE, PART_EVEN, MODE_ZEROING);",
+    "asc_create_mask_b64": "auto wide = asc_create_mask_b64(PAT_ALL);",
+    "asc_reduce_sum": "auto a = simd_inst::vlds_norm<int8_t>((__ubuf__ int8_t*)ub, 0); simd_inst::vcadd(a, mask, MODE_ZEROING);",
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_instruction_is_a_compile_error_that_names_it(name):
+    import ascend_sim
+
+    with pytest.raises(ascend_sim.CompileError, match=name):
+        ascend_sim.compile(_ALONE.format(body=UNSUPPORTED[name]))
+
+
+WRONG = {
+    "misaligned": "auto a = simd_inst::vlds_norm<float>((__ubuf__ float*)(ub + 16), 0); simd_inst::vsts_norm<float>(a, (__ubuf__ float*)ub, 0, mask);",
+    "out-of-bounds": "auto a = simd_inst::vlds_norm<float>((__ubuf__ float*)ub, 0); simd_inst::vsts_norm<float>(a, (__ubuf__ float*)(ub + 262144 - 128), 0, mask);",
+    "uninitialised": "auto a = simd_inst::vlds_norm<float>((__ubuf__ float*)(ub + 4096), 0); a = simd_inst::vadds(a, 1.0f, mask, MODE_ZEROING); simd_inst::vsts_norm<float>(a, (__ubuf__ float*)ub, 0, mask);",
+    "argument": "auto a = simd_inst::vdup<int32_t>(0, mask, MODE_ZEROING); simd_inst::vsts_norm<int32_t>(simd_inst::vdiv(a, a, mask, MODE_ZEROING), (__ubuf__ int32_t*)ub, 0, mask);",
+}
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_wrong_access_is_reported(code):
+    import ascend_sim
+
+    kernels = ascend_sim.compile(_ALONE.format(body=WRONG[code]))
+    with pytest.raises(ascend_sim.KernelError, match=code):
+        ascend_sim.launch(kernels, "kernel", 1, np.zeros(2048, np.uint8))
+
+
+def test_undefined_lanes_that_are_masked_out_are_no_error():
+    import ascend_sim
+
+    body = """
+  auto low = asc_create_mask_b32(PAT_VL8);
+  auto a = simd_inst::vlds_norm<float>((__ubuf__ float*)(ub + 2048 - 32), 0);  // only its first 8 lanes were written
+  auto sum = simd_inst::vcadd(simd_inst::vadds(a, 1.0f, mask, MODE_ZEROING), low, MODE_ZEROING);
+  simd_inst::vsts_norm<float>(sum, (__ubuf__ float*)ub, 0, mask);
+  simd_inst::vsts_norm<float>(a, (__ubuf__ float*)(ub + 256), 0, low);"""
+    kernels = ascend_sim.compile(_ALONE.format(body=body))
+    data = np.arange(512, dtype=np.float32)
+    expected = data.copy()
+    expected[:64] = 0
+    expected[0] = (data[504:] + 1).sum()
+    expected[64:72] = data[504:]
+    ascend_sim.launch(kernels, "kernel", 1, data.view(np.uint8))
+    np.testing.assert_array_equal(data, expected)
+
+
+def test_instructions_are_counted_by_kind():
+    import ascend_sim
+
+    masks, data = np.ones((3, 2, 256), bool), np.zeros((3, DATA), np.uint8)
+    snippets.run("vadd-float-zeroing", masks, data)
+    kinds = ascend_sim.trace().cores[0].kinds
+    assert kinds["vadd"] == (3, 3 * 64)
+    assert kinds["vld"][0] == 2 * 3
+    assert kinds["vst"][0] == 3

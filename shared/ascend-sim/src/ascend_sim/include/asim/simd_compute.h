@@ -47,14 +47,14 @@ inline vector_bool all_lanes() {
 
 // Max and min: a NaN wins, and +0 is above -0.
 template <class T>
-inline T maximum(T x, T y) {
+ASIM_LANE T maximum(T x, T y) {
   if constexpr (!std::is_same_v<T, float>) return x > y ? x : y;
   uint32_t r = f32_bits(x > y ? x : y);
   r = x == y ? f32_bits(x) & f32_bits(y) : r;
   return bits_f32(x != x ? f32_bits(x) : r);
 }
 template <class T>
-inline T minimum(T x, T y) {
+ASIM_LANE T minimum(T x, T y) {
   if constexpr (!std::is_same_v<T, float>) return x < y ? x : y;
   uint32_t r = f32_bits(x < y ? x : y);
   r = x == y ? f32_bits(x) | f32_bits(y) : r;
@@ -62,14 +62,14 @@ inline T minimum(T x, T y) {
 }
 
 template <class T>
-inline T absolute(T x) {
+ASIM_LANE T absolute(T x) {
   if constexpr (std::is_same_v<T, float>)
     return bits_f32(f32_bits(x) & 0x7fffffffu);
   else
     return x < 0 ? T(0 - x) : x;
 }
 template <class T>
-inline T negated(T x) {
+ASIM_LANE T negated(T x) {
   if constexpr (std::is_same_v<T, float>)
     return bits_f32(f32_bits(x) ^ 0x80000000u);
   else
@@ -78,7 +78,7 @@ inline T negated(T x) {
 
 // The arithmetic shift left keeps the sign bit. A shift by the width or more leaves nothing, or only signs.
 template <class T, class S>
-inline T shift_left(T x, S amount) {
+ASIM_LANE T shift_left(T x, S amount) {
   using U = std::make_unsigned_t<T>;
   constexpr unsigned width = 8 * sizeof(T);
   const unsigned n = unsigned(amount);
@@ -88,7 +88,7 @@ inline T shift_left(T x, S amount) {
   return T(n < width ? kept : U(0));
 }
 template <class T, class S>
-inline T shift_right(T x, S amount) {
+ASIM_LANE T shift_right(T x, S amount) {
   constexpr unsigned width = 8 * sizeof(T);
   const unsigned n = unsigned(amount);
   return T(n < width ? x >> (n & (width - 1)) : (x < 0 ? -1 : 0));
@@ -96,7 +96,7 @@ inline T shift_right(T x, S amount) {
 
 // The special-function unit takes subnormal numbers for zero and gives none.
 template <class T>
-inline float flush(float x) {
+ASIM_LANE float flush(float x) {
   constexpr uint32_t smallest_normal = std::is_same_v<T, half> ? 0x38800000u : 0x00800000u;
   const uint32_t word = f32_bits(x);
   return bits_f32((word & 0x7fffffffu) < smallest_normal ? word & 0x80000000u : word);
@@ -109,7 +109,7 @@ inline bool has_active_zero(const Vec<T>& divisor, const vector_bool& mask) {
   return false;
 }
 template <class T>
-inline T quotient(T x, T y) {
+ASIM_LANE T quotient(T x, T y) {
   if constexpr (std::is_signed_v<T>)
     if (y == -1) return T(0 - x);
   return y == 0 ? T(0) : T(x / y);
@@ -117,7 +117,7 @@ inline T quotient(T x, T y) {
 
 // For half a product of two halves is exact in float but the sum is not, see fma_small.
 template <class T>
-inline typename Vec<T>::Bits multiply_add(typename Vec<T>::Bits a, typename Vec<T>::Bits b, typename Vec<T>::Bits c) {
+ASIM_LANE typename Vec<T>::Bits multiply_add(typename Vec<T>::Bits a, typename Vec<T>::Bits b, typename Vec<T>::Bits c) {
   if constexpr (std::is_same_v<T, float>) return __builtin_fmaf(a, b, c);
   if constexpr (std::is_same_v<T, half>) return fma_small<kHalf>(widen<T>(a), widen<T>(b), widen<T>(c));
   if constexpr (std::is_same_v<T, bfloat16_t>) return fma_small<kBf16>(widen<T>(a), widen<T>(b), widen<T>(c));

@@ -93,7 +93,7 @@ template <>
 inline constexpr Format kFormat<float4_e1m2x2_t> = kE1m2;
 
 template <class To, class From, Round R, bool saturate>
-inline typename Vec<To>::Bits convert(typename Vec<From>::Bits bits) {
+ASIM_LANE typename Vec<To>::Bits convert(typename Vec<From>::Bits bits) {
   if constexpr (std::is_integral_v<From>) {
     if constexpr (std::is_same_v<To, float>) return int_to_f32<R>(bits);
     if constexpr (std::is_same_v<To, half>) return encode_f32<kHalf, R, false>(float(bits));  // exact in float
@@ -113,25 +113,29 @@ inline typename Vec<To>::Bits convert(typename Vec<From>::Bits bits) {
   }
 }
 
+// Both registers are seen as lanes of the wider type, of which the narrower one uses a part.
 template <class To, class From, Round R, bool saturate>
 ASIM_LANES void convert_lanes(Vec<To>& destination, const Vec<From>& source, const vector_bool& mask, int part) {
   constexpr int wide = sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From), lanes = kVectorBytes / wide;
-  // Strides in lanes of the two types; one of them is 1.
-  constexpr int from_step = wide / sizeof(From), to_step = wide / sizeof(To);
-  const int from_first = from_step > 1 ? part : 0, to_first = to_step > 1 ? part : 0;
+  using Lane = Unsigned<wide>;
+  const int from_byte = sizeof(From) < wide ? part * int(sizeof(From)) : 0, to_byte = sizeof(To) < wide ? part * int(sizeof(To)) : 0;
   Vec<To> result;
-  memset(static_cast<void*>(&result), 0, sizeof(result));
-  for (int i = 0; i < lanes; ++i) result.v[i * to_step + to_first] = convert<To, From, R, saturate>(source.v[i * from_step + from_first]);
+  const Lane* in = reinterpret_cast<const Lane*>(source.v);
+  Lane* out = reinterpret_cast<Lane*>(result.v);
+  for (int i = 0; i < lanes; ++i) {
+    const auto bits = std::bit_cast<typename Vec<From>::Bits>(Unsigned<sizeof(From)>(in[i] >> (8 * from_byte)));
+    out[i] = Lane(std::bit_cast<Unsigned<sizeof(To)>>(convert<To, From, R, saturate>(bits))) << (8 * to_byte);
+  }
   if (!all_active<sizeof(From)>(mask)) {
-    for (int i = 0; i < lanes; ++i)
-      if (!mask.active((i * from_step + from_first) * int(sizeof(From)))) result.v[i * to_step + to_first] = 0;
+    for (int i = 0; i < lanes; ++i) out[i] &= 0 - Lane(mask.active(i * wide + from_byte));
   }
   if constexpr (ASIM_CHECKS) {
+    result.undefined = {};
     if (any(source.undefined)) {
       const ByteMask undefined = spread<sizeof(From)>(source.undefined);
       for (int i = 0; i < lanes; ++i) {
-        const int byte = (i * from_step + from_first) * int(sizeof(From));
-        if (mask.active(byte) && test(undefined, byte)) set(result.undefined, (i * to_step + to_first) * int(sizeof(To)), sizeof(To));
+        const int byte = i * wide + from_byte;
+        if (mask.active(byte) && test(undefined, byte)) set(result.undefined, i * wide + to_byte, sizeof(To));
       }
     }
   }

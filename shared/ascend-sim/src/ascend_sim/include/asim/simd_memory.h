@@ -1,6 +1,8 @@
 // Loads and stores between UB and vector registers, gather and scatter.
 #pragma once
 
+#include <algorithm>
+
 #include "asim/simd_compute.h"
 
 // These need the loop counters of the hardware's loops, which no call on the host can see.
@@ -240,22 +242,43 @@ ASIM_FN void asc_loadunalign(asim::Vec<T>& destination, vector_load_unalign& ali
 
 // Gathers. An element's index counts elements, a block's index counts bytes.
 namespace asim {
+// The indices of active lanes in ascending order; returns how many.
+template <int lane_bytes, class I>
+ASIM_LANES int sorted_indices(const Vec<I>& index, const vector_bool& mask, I* sorted) {
+  int count = 0;
+  for (int i = 0; i < kVectorBytes / lane_bytes; ++i)
+    if (mask.active(i * lane_bytes)) sorted[count++] = index.v[i];
+  std::sort(sorted, sorted + count);
+  return count;
+}
+
 template <class To, class From, class I>
 ASIM_FN void gather(Vec<To>& destination, From* base, const Vec<I>& index, const vector_bool& mask) {
   count<"vgather2">(Pipe::V, Vec<To>::lanes);
-  const ByteMask active = active_bytes<sizeof(To)>(mask);
-  require_defined(spread<sizeof(I)>(index.undefined), active, "the index of asc_gather");
+  constexpr int lanes = Vec<To>::lanes;
+  require_defined(spread<sizeof(I)>(index.undefined), active_bytes<sizeof(To)>(mask), "the index of asc_gather");
   if (offset(Mem::UB, base) % kBlockBytes) fail("misaligned", "asc_gather: the base address must be a multiple of 32 bytes");
   Vec<To> result;
-  ByteMask undefined{};
-  memset(result.v, 0, kVectorBytes);
-  for (int i = 0; i < Vec<To>::lanes; ++i) {
-    if (!mask.active(i * int(sizeof(To)))) continue;
-    ByteMask part{};
-    fetch(base + index.v[i], raw(result) + i, sizeof(From), sizeof(From), part);
-    if (ASIM_CHECKS && part.w[0]) set(undefined, i * int(sizeof(To)), sizeof(From));
+  memset(static_cast<void*>(&result), 0, sizeof(result));
+  if constexpr (ASIM_CHECKS) {
+    I sorted[lanes];
+    const int active = sorted_indices<sizeof(To)>(index, mask, sorted);
+    for (int k = 0; k < active;) {  // neighbouring elements are one access
+      const uint32_t first = sorted[k];
+      uint32_t last = first;
+      while (++k < active && sorted[k] - last <= 1 && (sorted[k] - first + 1) * sizeof(From) <= kVectorBytes) last = sorted[k];
+      ByteMask undefined{};
+      peek(Mem::UB, base + first, (last - first + 1) * sizeof(From), Pipe::V, sizeof(From), &undefined);
+      if (!any(undefined)) continue;
+      for (int i = 0; i < lanes; ++i)
+        if (index.v[i] >= first && index.v[i] <= last && test(spread<sizeof(From)>(undefined), int((index.v[i] - first) * sizeof(From))))
+          set(result.undefined, i * int(sizeof(To)), sizeof(To));
+    }
+    result.undefined = result.undefined & active_bytes<sizeof(To)>(mask);
   }
-  if constexpr (ASIM_CHECKS) result.undefined = undefined;
+  const uint8_t* memory = host(asim_core, Mem::UB, offset(Mem::UB, base));
+  for (int i = 0; i < lanes; ++i)
+    if (mask.active(i * int(sizeof(To)))) memcpy(raw(result) + i, memory + uint64_t(index.v[i]) * sizeof(From), sizeof(From));
   destination = result;
 }
 }  // namespace asim

@@ -8,34 +8,36 @@
 
 #include "asim/types.h"
 
+// Inlined into the loops over lanes, else these do not vectorise.
+#define ASIM_LANE inline __attribute__((always_inline))
+
 namespace asim {
 
 inline uint32_t f32_bits(float x) { return std::bit_cast<uint32_t>(x); }
 inline float bits_f32(uint32_t x) { return std::bit_cast<float>(x); }
 
-// One step up when a result with the low bits `kept` drops `rest` (0 <= rest < 2 * half)?
+// One step up when a result with the low bits `kept` drops `rest` (0 <= rest < 2 * half)? `negative` is 0 or 1.
 template <Round R, class U>
-constexpr U round_up(U kept, U rest, U half, bool negative) {
-  if constexpr (R == Round::RINT) return (rest > half) | ((rest == half) & (kept & 1));
-  if constexpr (R == Round::AWAY) return rest >= half;
-  if constexpr (R == Round::FLOOR) return negative & (rest != 0);
-  if constexpr (R == Round::CEIL) return !negative & (rest != 0);
-  if constexpr (R == Round::ODD) return (rest != 0) & ~kept & 1;
+constexpr ASIM_LANE U round_up(U kept, U rest, U half, U negative) {
+  if constexpr (R == Round::RINT) return rest + (kept & 1) > half ? 1 : 0;
+  if constexpr (R == Round::AWAY) return rest >= half ? 1 : 0;
+  if constexpr (R == Round::FLOOR) return rest != 0 ? negative : 0;
+  if constexpr (R == Round::CEIL) return rest != 0 ? 1 - negative : 0;
+  if constexpr (R == Round::ODD) return rest != 0 ? ~kept & 1 : 0;
   return 0;
 }
 
 // What encode() and decode() of types.h give, for a format known at compile time.
 template <Format F, Round R, bool saturate>
-uint32_t encode_f32(float value) {
+ASIM_LANE uint32_t encode_f32(float value) {
   constexpr int drop_normal = 23 - F.mantissa_bits, first_normal = 127 - F.bias + 1;
-  const uint32_t x = f32_bits(value), magnitude = x & 0x7fffffffu;
-  const bool negative = x >> 31;
+  const uint32_t x = f32_bits(value), magnitude = x & 0x7fffffffu, negative = x >> 31;
   const int exponent = magnitude >> 23;
   // A normal result keeps its exponent in the word that is shifted, a subnormal one shifts the bare significand; so a carry out
   // of the mantissa is right in both.
   const bool normal = exponent >= first_normal;
-  const uint32_t significand = (magnitude & 0x7fffffu) | (uint32_t(exponent != 0) << 23);
-  const int missing = drop_normal + first_normal - (exponent | int(exponent == 0));
+  const uint32_t significand = (magnitude & 0x7fffffu) | (exponent != 0 ? 0x800000u : 0u);
+  const int missing = drop_normal + first_normal - (exponent > 1 ? exponent : 1);
   const int drop = normal ? drop_normal : (missing > 31 ? 31 : missing);
   const uint32_t word = normal ? magnitude - (uint32_t(127 - F.bias) << 23) : significand;
   uint32_t code = word >> drop;
@@ -44,12 +46,12 @@ uint32_t encode_f32(float value) {
   const uint32_t overflow = saturate || (towards_zero && magnitude != 0x7f800000u) ? F.max_finite : F.inf;
   code = code > F.max_finite ? overflow : code;
   const bool nan = magnitude > 0x7f800000u;
-  const uint32_t sign = uint32_t(negative) << F.sign_shift;
+  const uint32_t sign = negative << F.sign_shift;
   return nan ? (saturate ? 0 : F.nan | sign) : code | sign;
 }
 
 template <Format F>
-float decode_f32(uint32_t code) {
+ASIM_LANE float decode_f32(uint32_t code) {
   if constexpr (F.bias == 127) return bits_f32(code << 16);
   const uint32_t sign = (code >> F.sign_shift & 1) << 31, magnitude = code & ((1u << F.sign_shift) - 1);
   // Multiplying by a power of two changes the bias of normals and subnormals alike, exactly.
@@ -62,11 +64,11 @@ float decode_f32(uint32_t code) {
 // Float to integer: the value is rounded first; what is out of range saturates, or keeps its low bits.
 // Infinities give the extremes in both modes, NaN gives 0.
 template <class I, Round R, bool Saturate>
-I float_to_int(float value) {
+ASIM_LANE I float_to_int(float value) {
   const uint32_t magnitude = f32_bits(value) & 0x7fffffffu;
-  const bool negative = f32_bits(value) >> 31;
+  const uint64_t negative = f32_bits(value) >> 31;
   const int exponent = int(magnitude >> 23) - 150;  // value = significand * 2^exponent
-  const uint64_t significand = (magnitude & 0x7fffffu) | (uint64_t(magnitude >= 0x800000u) << 23);
+  const uint64_t significand = (magnitude & 0x7fffffu) | (magnitude >= 0x800000u ? 0x800000u : 0u);
   const int drop = exponent >= 0 ? 0 : (exponent < -40 ? 40 : -exponent);
   const uint64_t rest = significand & ((uint64_t(1) << drop) - 1), half = (uint64_t(1) << drop) >> 1;
   uint64_t integer = significand >> drop;
@@ -82,8 +84,8 @@ I float_to_int(float value) {
 }
 
 template <Round R>
-float int_to_f32(int64_t value) {
-  const bool negative = value < 0;
+ASIM_LANE float int_to_f32(int64_t value) {
+  const uint64_t negative = value < 0 ? 1 : 0;
   const uint64_t magnitude = negative ? 0 - uint64_t(value) : uint64_t(value);
   const int width = 64 - std::countl_zero(magnitude | 1), drop = width > 24 ? width - 24 : 0;
   const uint64_t rest = magnitude & ((uint64_t(1) << drop) - 1), half = (uint64_t(1) << drop) >> 1;
@@ -94,18 +96,18 @@ float int_to_f32(int64_t value) {
 }
 
 template <class I>
-constexpr I saturate_int(int64_t value) {
+constexpr ASIM_LANE I saturate_int(int64_t value) {
   constexpr int64_t low = int64_t(std::numeric_limits<I>::min()), high = int64_t(std::numeric_limits<I>::max());
   return I(value < low ? low : value > high ? high : value);
 }
 
 template <Round R>
-float round_to_integral(float value) {
+ASIM_LANE float round_to_integral(float value) {
   const uint32_t x = f32_bits(value), magnitude = x & 0x7fffffffu;
   const int exponent = int(magnitude >> 23) - 150;
   if (exponent >= 0) return value;  // already integral, infinite or NaN
   const int drop = exponent < -31 ? 31 : -exponent;
-  const uint32_t significand = (magnitude & 0x7fffffu) | (uint32_t(magnitude >= 0x800000u) << 23);
+  const uint32_t significand = (magnitude & 0x7fffffu) | (magnitude >= 0x800000u ? 0x800000u : 0u);
   const uint32_t rest = significand & ((1u << drop) - 1);
   uint32_t integer = significand >> drop;
   integer += round_up<R>(integer, rest, (1u << drop) >> 1, x >> 31);
@@ -115,13 +117,13 @@ float round_to_integral(float value) {
 // exp and ln in double: the error before the one rounding to float is below 1e-15, far inside the 1 ulp of the
 // hardware. Written as polynomials because these vectorise, and because the bits must not depend on the libm.
 template <class... Coefficients>
-inline double polynomial(double x, Coefficients... highest_first) {
+ASIM_LANE double polynomial(double x, Coefficients... highest_first) {
   double sum = 0.0;
   ((sum = sum * x + highest_first), ...);
   return sum;
 }
 
-inline float exp_f32(float value) {
+ASIM_LANE float exp_f32(float value) {
   double x = value;
   x = x > 200.0 ? 200.0 : x;
   x = x < -200.0 ? -200.0 : x;
@@ -134,7 +136,7 @@ inline float exp_f32(float value) {
   return value != value ? value : result;
 }
 
-inline float ln_f32(float value) {
+ASIM_LANE float ln_f32(float value) {
   const double x = value;
   const uint64_t word = std::bit_cast<uint64_t>(x);
   // x = m * 2^k with m in [sqrt(1/2), sqrt(2))
@@ -153,7 +155,7 @@ inline float ln_f32(float value) {
 
 // a * b + c with one rounding to half or bfloat16: the exact product, a sum rounded to odd, then the target format.
 template <Format F>
-uint32_t fma_small(float a, float b, float c) {
+ASIM_LANE uint32_t fma_small(float a, float b, float c) {
   const double product = double(a) * double(b), addend = c, sum = product + addend;
   const double part = sum - product, error = (product - (sum - part)) + (addend - part);
   uint64_t word = std::bit_cast<uint64_t>(sum);

@@ -169,13 +169,13 @@ template <class T>
 using Wide = std::conditional_t<is_float<T>, float, T>;
 
 template <class T>
-inline Wide<T> widen(typename Vec<T>::Bits bits) {
+ASIM_LANE Wide<T> widen(typename Vec<T>::Bits bits) {
   if constexpr (std::is_same_v<T, half>) return decode_f32<kHalf>(bits);
   if constexpr (std::is_same_v<T, bfloat16_t>) return decode_f32<kBf16>(bits);
   if constexpr (!std::is_same_v<T, half> && !std::is_same_v<T, bfloat16_t>) return bits;
 }
 template <class T>
-inline typename Vec<T>::Bits narrow(Wide<T> value) {
+ASIM_LANE typename Vec<T>::Bits narrow(Wide<T> value) {
   if constexpr (std::is_same_v<T, half>) return encode_f32<kHalf, Round::RINT, false>(value);
   if constexpr (std::is_same_v<T, bfloat16_t>) return encode_f32<kBf16, Round::RINT, false>(value);
   if constexpr (!std::is_same_v<T, half> && !std::is_same_v<T, bfloat16_t>) return value;
