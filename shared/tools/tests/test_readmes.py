@@ -9,6 +9,12 @@ import pytest
 
 from cann_ops_tilelang.tools.workspace import find_root
 
+# Run, in other words, by a check of its own.
+ELSEWHERE = {
+    "pip install hatch": "CI installs hatch into an environment of its own",
+    "pip install --find-links dist cann-ops-tilelang-engram-grad-w-reduce": "the packaging check installs every operator",
+}
+
 ROOT = find_root(Path(__file__))
 READMES = sorted([ROOT / "README.md", *ROOT.glob("packages/*/README.md"), *ROOT.glob("shared/*/README.md")])
 BLOCK = re.compile(r"^```(?P<kind>.*)\n(?P<code>(?:.*\n)*?)```$", re.MULTILINE)
@@ -38,7 +44,7 @@ def test_commands_are_run_by_ci(readme: Path) -> None:
     ci = (ROOT / ".ci" / "run").read_text()
     for block in blocks(readme, "bash"):
         for command in block.splitlines():
-            assert command in ci, f"{readme}: {command!r} is not in .ci/run"
+            assert command in ELSEWHERE or command in ci, f"{readme}: {command!r} is not in .ci/run"
 
 
 @pytest.mark.on("cpu")

@@ -363,7 +363,8 @@ def print_report(
         ours, plain = composed["operators"], composed["plain"]
         console.print(
             f"Vision front end at side {composed['side']} under inductor: "
-            f"[{colour}]{composed['ratio']:.2f}x[/{colour}] as fast as plain PyTorch ({ours['seconds']:.3f} s, {plain['seconds']:.3f} s); peak memory "
+            f"[{colour}]{composed['ratio']:.2f}x[/{colour}] as fast as plain PyTorch "
+            f"({ours['seconds']:.3f} s, {plain['seconds']:.3f} s); peak memory "
             f"{ours['peak_mib']:.0f} MiB, {plain['peak_mib']:.0f} MiB"
         )
     if contended:
