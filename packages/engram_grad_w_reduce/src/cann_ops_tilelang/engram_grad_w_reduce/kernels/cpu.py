@@ -37,10 +37,11 @@ def build() -> Any:
     """One kernel for every shape.
 
     grad_w_partial (num_partials, columns) float32; weights (columns,) bfloat16 as int16; gradients (columns,) float32.
-    The partials are added in order, so the sum of a column does not depend on how columns are dealt to threads.
+    Four partials are added at a time: the accumulator passes through the first-level cache a quarter as often. Widths
+    are multiples of the vector length, so every column is summed by the same instructions, whichever thread runs them.
     """
     num_partials = T.dynamic("num_partials")
-    columns = T.dynamic("columns")
+    columns = T.dynamic("columns", "int64")
 
     @T.prim_func
     def engram_grad_w_reduce(
@@ -59,7 +60,16 @@ def build() -> Any:
                 width = T.min(WIDTH, end * GROUP - first)
                 for j in T.serial(width):
                     total[j] = grad_w_partial[0, first + j]
-                for p in T.serial(1, num_partials):
+                for q in T.serial(T.truncdiv(num_partials - 1, 4)):
+                    for j in T.serial(width):
+                        total[j] = (
+                            total[j]
+                            + grad_w_partial[4 * q + 1, first + j]
+                            + grad_w_partial[4 * q + 2, first + j]
+                            + grad_w_partial[4 * q + 3, first + j]
+                            + grad_w_partial[4 * q + 4, first + j]
+                        )
+                for p in T.serial(num_partials - T.truncmod(num_partials - 1, 4), num_partials):
                     for j in T.serial(width):
                         total[j] = total[j] + grad_w_partial[p, first + j]
                 for j in T.serial(width):
