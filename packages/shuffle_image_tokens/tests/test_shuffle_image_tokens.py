@@ -72,7 +72,7 @@ def test_equals_channel_shuffle(device: str, dtype: torch.dtype, n: int, groups:
     input_embeds = torch.randn(num_tokens, hidden_size).to(dtype)
     expected = input_embeds.clone()
     expected[2 : 2 + n] = torch.nn.functional.channel_shuffle(input_embeds[None, 2 : 2 + n, :, None], groups)[0, ..., 0]
-    actual = input_embeds.to(device)
+    actual = input_embeds.clone().to(device)
     shuffle_image_tokens(actual, starts.to(device), cu.to(device), groups=groups)
     assert bit_equal(actual, expected)
 
@@ -93,7 +93,7 @@ def test_every_number_of_groups_and_its_inverse(device: str, n: int) -> None:
     for groups in groups_of if n < 100 else random.Random(n).sample(groups_of, min(12, len(groups_of))):
         expected = input_embeds.clone()
         expected[1 : 1 + n] = input_embeds[1 : 1 + n].view(groups, -1, 2).transpose(0, 1).reshape(n, 2)
-        actual = input_embeds.to(device)
+        actual = input_embeds.clone().to(device)
         shuffle_image_tokens(actual, starts, cu, groups=groups)
         assert torch.equal(actual.cpu(), expected)
         shuffle_image_tokens(actual, starts, cu, groups=n // groups)
@@ -106,7 +106,7 @@ def test_every_n_with_every_number_of_groups(device: str) -> None:
         starts, cu, num_tokens = spans(n, gaps=0)
         input_embeds = torch.arange(n, dtype=torch.float32)[:, None]
         for groups in divisors(n):
-            actual = input_embeds.to(device)
+            actual = input_embeds.clone().to(device)
             shuffle_image_tokens(actual, starts.to(device), cu.to(device), groups=groups)
             assert torch.equal(actual.cpu(), input_embeds.view(groups, -1).T.reshape(num_tokens, 1))
 
