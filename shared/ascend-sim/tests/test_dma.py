@@ -164,13 +164,28 @@ def test_padded_strided_load(copy: dict[str, int], seed: int, constant: bool, pa
     for begin, to in zip(starts(copy, "outside"), starts(copy, "on_chip")):
         data = source[begin : begin + copy["length"]]
         value = pad_bytes if constant else data[: copy["unit"]]
-        row = np.concatenate([np.tile(value, left), data, np.tile(value, right)])
+        rest = -(copy["left"] + copy["length"] + copy["right"]) % BLOCK // copy["unit"]
+        row = np.concatenate([np.tile(value, left), data, np.tile(value, right + rest)])
         expected[to : to + row.size] = row
     run(
         f"load_{name}", source.view(DTYPES[name]), background, result, copy["count"], copy["length"], left, right, constant,
         copy["outside"], copy["on_chip"], pad, copy["inner"], copy["outer"],
         copy["outside1"], copy["on_chip1"], copy["outside2"], copy["on_chip2"],
     )  # fmt: skip
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("length", [1, 31, 33, 40])
+def test_packed_load_fills_the_last_block_alone(count: int, length: int) -> None:
+    source, background, result = random_bytes(1), random_bytes(2), np.zeros(SPACE, np.uint8)
+    run("load_uint8_t", source, background, result, count, length, 0, 0, 0, 64, length, 0, 1, 1, 0, 0, 0, 0)
+    rows = [source[64 * burst : 64 * burst + length] for burst in range(count)]
+    packed = np.concatenate(rows)
+    expected = background.copy()
+    expected[: packed.size] = packed
+    end = -(-packed.size // BLOCK) * BLOCK
+    expected[packed.size : end] = rows[-1][0]
     np.testing.assert_array_equal(result, expected)
 
 

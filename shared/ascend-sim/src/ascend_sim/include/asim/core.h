@@ -179,7 +179,7 @@ ASIM_FN void copy(void* to, const void* from, size_t bytes) {
 
 // Repeats a value of `size` bytes over `bytes`.
 ASIM_FN void fill(uint8_t* to, const uint8_t* value, uint32_t size, uint32_t bytes) {
-  for (uint32_t i = 0; i < bytes; i += size) copy(to + i, value, size);
+  for (uint32_t i = 0; i < bytes; i += size) copy(to + i, value, size < bytes - i ? size : bytes - i);
 }
 
 ASIM_FN uint64_t offset(Mem mem, const volatile void* pointer) {

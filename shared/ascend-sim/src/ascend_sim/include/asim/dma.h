@@ -51,7 +51,6 @@ ASIM_FN void gm_to_ub(T* to, const T* from, uint32_t bursts, uint32_t length, ui
   left *= sizeof(T), right *= sizeof(T);
   if (left > kBlock || right > kBlock)
     fail("argument", "asc_copy_gm2ub_align: paddings must be at most 32 bytes, got %u and %u", left, right);
-  // The device pads a burst to whole data blocks, with the padding value when one is asked for and with garbage otherwise.
   const uint32_t padded = left + length + right;
   if (bursts > 1 && to_stride != length && to_stride % kBlock)
     fail("misaligned", "asc_copy_gm2ub_align: dst_stride must be a multiple of 32, got %llu", (unsigned long long)to_stride);
@@ -66,12 +65,16 @@ ASIM_FN void gm_to_ub(T* to, const T* from, uint32_t bursts, uint32_t length, ui
         uint8_t* target = (uint8_t*)to + to_loop + burst * to_stride;
         // Bursts packed without gaps start anywhere; the first and strided ones start at a data block.
         move(Mem::UB, target + left, Mem::GM, source, length, Pipe::MTE2, burst && to_stride == length ? 1 : left ? sizeof(T) : kBlock, 1);
-        if (left || right) {
+        // The device writes whole data blocks: behind a burst (behind the last one, when they are packed) it goes on with the padding.
+        const bool packed = bursts > 1 && to_stride == length;
+        const uint64_t end = uint64_t(target) + left + length + right;
+        const uint32_t rest = packed && burst + 1 < bursts ? 0 : uint32_t(-end % kBlock);
+        if (left || right || rest) {
           uint8_t value[8];
           uint64_t pad = special(Special::COPY_PAD);
           copy(value, constant ? (const void*)&pad : (const void*)source, sizeof(T));
           if (left) fill(write(Mem::UB, target, left, Pipe::MTE2), value, sizeof(T), left);
-          if (right) fill(write(Mem::UB, target + left + length, right, Pipe::MTE2), value, sizeof(T), right);
+          if (right || rest) fill(write(Mem::UB, target + left + length, right + rest, Pipe::MTE2), value, sizeof(T), right + rest);
         }
       }
     }
