@@ -118,4 +118,6 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, inputs: Sequence[np.nd
     if not good.all():
         i = int(np.flatnonzero(~good)[0])
         given = [x[i] if len(x) == len(actual) else "..." for x in inputs]
-        raise AssertionError(f"lane {i} of {len(actual)}: got {actual[i]!r}, expected {expected[i]!r}, inputs {given}; {np.sum(~good)} lanes differ")
+        raise AssertionError(
+            f"lane {i} of {len(actual)}: got {actual[i]!r}, expected {expected[i]!r}, inputs {given}; {np.sum(~good)} lanes differ"
+        )

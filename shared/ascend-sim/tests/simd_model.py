@@ -129,11 +129,17 @@ def float_to_int(values: np.ndarray, ctype: str, mode: str, saturate: bool) -> n
     rounded = to_integral(np.where(finite, wide, 0), mode)
     exact = [int(x) for x in rounded] if np.abs(rounded).max(initial=0) >= 2**62 else rounded.astype(np.int64)
     if saturate:
-        exact = [min(max(x, info.min), info.max) for x in exact] if isinstance(exact, list) else exact.clip(info.min, info.max)
+        exact = (
+            [min(max(x, info.min), info.max) for x in exact]
+            if isinstance(exact, list)
+            else exact.clip(info.min, info.max)
+        )
     if isinstance(exact, list):
         exact = np.array([x % (1 << 64) for x in exact], np.uint64)
     result = exact.astype(np.uint64).astype(f"uint{info.bits}").view(DTYPES[ctype])
-    return np.where(finite, result, np.where(np.isnan(wide), 0, np.where(wide > 0, info.max, info.min)).astype(DTYPES[ctype]))
+    return np.where(
+        finite, result, np.where(np.isnan(wide), 0, np.where(wide > 0, info.max, info.min)).astype(DTYPES[ctype])
+    )
 
 
 def int_to_int(values: np.ndarray, ctype: str, saturate: bool) -> np.ndarray:

@@ -522,8 +522,6 @@ ASIM_FN void asc_arange_descend(asim::Vec<T>& destination, std::type_identity_t<
 
 // Reductions. Sums add neighbours, then neighbouring sums, and so on; an inactive lane adds nothing (-0 does that to a float).
 namespace asim {
-template <class T>
-inline constexpr bool is_wide_int = one_of<T, int32_t, uint32_t>;
 template <class To, class From>
 concept SumTypes = (std::is_same_v<To, From> && (HalfOrFloat<To> || Int32<To>)) || (one_of<To, int32_t> && one_of<From, int16_t>) ||
                    (one_of<To, uint32_t> && one_of<From, uint16_t>);

@@ -43,7 +43,7 @@ struct Storage<float4_e1m2x2_t> {
 template <size_t bytes>
 using Unsigned = std::conditional_t<bytes == 1, uint8_t, std::conditional_t<bytes == 2, uint16_t, std::conditional_t<bytes == 4, uint32_t, uint64_t>>>;
 
-// A vector register of 256 bytes. With checks on it knows which of its bytes were never written (see SIM notes in core.h: peek);
+// A vector register of 256 bytes. With checks on it knows which of its bytes were never written (see peek in core.h);
 // a register that was never assigned is undefined throughout and holds a NaN pattern.
 template <class T>
 struct alignas(64) Vec {
