@@ -111,7 +111,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("benchmark") is None and "benchmark" not in item.name:
             by_test.setdefault((item.path, item.originalname), []).append(item)
-    items[:] = [min(cases, key=lambda item: max(map(int, re.findall(r"\d+", item.name)), default=0)) for cases in by_test.values()]
+    items[:] = [
+        min(cases, key=lambda item: max(map(int, re.findall(r"\d+", item.name)), default=0))
+        for cases in by_test.values()
+    ]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -121,7 +124,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         start = max(text.find("KernelError:"), text.find("does not compile"), text.find("InternalError"))
         outcomes[name] = "failed: " + (text[start : start + 2000] if start >= 0 else text[-2000:])
     elif report.skipped:
-        outcomes.setdefault(name, f"skipped: {report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr}")
+        outcomes.setdefault(
+            name, f"skipped: {report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr}"
+        )
     elif report.when == "call":
         outcomes.setdefault(name, "passed")
 

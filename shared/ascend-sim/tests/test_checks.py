@@ -9,13 +9,14 @@ import functools
 import re
 from typing import Any
 
-import ascend_sim
 import numpy as np
 import pytest
 import tilelang.ascend.language as T
 import torch
-from ascend_sim import KernelError
 from tilelang.ascend.language import simd as S
+
+import ascend_sim
+from ascend_sim import KernelError
 
 ROWS, COLUMNS = 8, 256
 M, N, K = 64, 64, 64

@@ -6,12 +6,12 @@ import functools
 
 import numpy as np
 import pytest
+import tilelang.ascend.language as T
 import torch
+from tilelang.ascend.language import simd as S
 
 import ascend_sim
-import tilelang.ascend.language as T
 from ascend_sim import KernelError
-from tilelang.ascend.language import simd as S
 
 ROWS, COLUMNS, BLOCKS = 12, 256, 3
 M, N, K = 256, 448, 256

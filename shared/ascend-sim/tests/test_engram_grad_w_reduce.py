@@ -6,10 +6,11 @@ import functools
 import statistics
 import time
 
-import ascend_sim
 import numpy as np
 import pytest
 import torch
+
+import ascend_sim
 from cann_ops_tilelang.engram_grad_w_reduce.kernels.ascend import build
 
 VECTOR_CORES = 56

@@ -28,7 +28,17 @@ NOT_LOWERED: dict[str, str] = {}
 
 def fetch(directory: Path) -> None:
     # The package declares Python 3.12; its modules import with 3.10 too.
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--ignore-requires-python", "-d", str(directory)]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--ignore-requires-python",
+        "-d",
+        str(directory),
+    ]
     for kind in (["--only-binary", ":all:"], ["--no-binary", ":all:"]):
         result = subprocess.run([*pip, *kind, PEER], capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"{PEER} cannot be fetched from the package index:\n{result.stderr}"
@@ -53,7 +63,18 @@ def outcomes(family: str) -> dict[str, str]:
         "PEERS_OUTCOMES": str(result_file),
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
     }
-    command = [sys.executable, "-m", "pytest", "-p", "peers_plugin", "-p", "no:cacheprovider", "-q", "--rootdir", str(source)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "peers_plugin",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "--rootdir",
+        str(source),
+    ]
     result = subprocess.run(
         [*command, f"tests/{family}"], cwd=source, env=environment, capture_output=True, text=True, check=False
     )

@@ -164,7 +164,7 @@ def _scalar(kernel: str, name: str, value: Any, room: int) -> bytes:
     if isinstance(value, (bool, int)):
         return int(value).to_bytes(min(room, 8), "little", signed=value < 0)
     if isinstance(value, float):
-        return np.float32(value).tobytes()
+        return bytes(np.float32(value).tobytes())
     raise TypeError(f"{kernel}: {name} must be a number, got {type(value).__name__}")
 
 

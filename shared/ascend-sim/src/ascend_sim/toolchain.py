@@ -18,9 +18,10 @@ _PACKAGE = Path(__file__).resolve().parent
 INCLUDE = _PACKAGE / "include"
 
 _BASE_FLAGS = (
-    "-std=c++20", "-O2", "-g1", "-gdwarf-4", "-fPIC", "-shared", "-march=native", "-fvisibility=hidden", "-fno-gnu-unique",
-    # The device neither contracts nor exploits C++'s undefined behaviour; it has no floating-point exceptions and no errno either,
-    # and without them the loops over lanes vectorise.
+    "-std=c++20", "-O2", "-g1", "-gdwarf-4", "-fPIC", "-shared", "-march=native",
+    "-fvisibility=hidden", "-fno-gnu-unique",
+    # The device neither contracts nor exploits C++'s undefined behaviour; it has no floating-point exceptions and no
+    # errno either, and without them the loops over lanes vectorise.
     "-fno-trapping-math", "-fno-math-errno",
     "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fno-delete-null-pointer-checks",
 )  # fmt: skip
