@@ -77,6 +77,11 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
     pairs = head_dim // 2
 
     @T.macro
+    def keep_outside(buffer):
+        # A buffer that is touched only inside loops is moved there, and TileLang works on that for seconds.
+        buffer[(0,) * len(buffer.shape)] = T.cast(0, buffer.dtype)
+
+    @T.macro
     def load_queries(queries, q, offset, stride, block_vectors, count):
         # Pairs of dimensions, as the dot products take them. The last query is repeated up to a whole vector. Going
         # through a small tile lets the compiler transpose in registers.
@@ -281,6 +286,17 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
             top = T.alloc_local((BLOCK, LANES), "float32")
             total = T.alloc_local((BLOCK, LANES), "float32")
             factor = T.alloc_local((VECTORS, LANES), "float32")
+            keep_outside(queries)
+            keep_outside(keys)
+            keep_outside(values)
+            keep_outside(bias_h)
+            keep_outside(bias_w)
+            keep_outside(scores)
+            keep_outside(weights)
+            keep_outside(sums)
+            keep_outside(top)
+            keep_outside(total)
+            keep_outside(factor)
             # Variables, so that TileLang does not carry these expressions into every index.
             task_vectors = T.alloc_var("int32", init=0)
             first = T.alloc_var("int32", init=0)
