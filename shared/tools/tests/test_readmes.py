@@ -11,8 +11,8 @@ from cann_ops_tilelang.tools.workspace import find_root
 
 # Run, in other words, by a check of its own.
 ELSEWHERE = {
-    "pip install hatch": "CI installs hatch into an environment of its own",
-    "pip install --find-links dist cann-ops-tilelang-engram-grad-w-reduce": "the packaging check installs every operator",
+    "pip install hatch": "CI has a hatch of its own",
+    "pip install --find-links dist cann-ops-tilelang-engram-grad-w-reduce": "packaging installs every operator",
 }
 
 ROOT = find_root(Path(__file__))

@@ -227,6 +227,27 @@ def _host_tag() -> str:
 # -- Ascend --------------------------------------------------------------------------------------------------------
 
 
+class _Mode(threading.local):
+    build_only = False
+
+
+_mode = _Mode()
+
+
+@contextlib.contextmanager
+def build_only() -> Iterator[None]:
+    """Within the block, launches on NPU build and load their kernels and stop there.
+
+    A library that is loaded while a stream is being captured would break the capture, so kernels are built when a
+    graph is traced.
+    """
+    _mode.build_only = True
+    try:
+        yield
+    finally:
+        _mode.build_only = False
+
+
 @functools.cache
 def num_cube_cores() -> int:
     """The number of cube cores of the current NPU."""
@@ -255,7 +276,7 @@ def _compile_ascend(prim_func: Any, pass_configs: dict[str, bool]) -> tuple[Call
     current_stream = torch.npu.current_stream  # type: ignore[attr-defined]
 
     def launch(*args: Any) -> None:
-        if entry(*args, current_stream().npu_stream) != 0:
+        if not _mode.build_only and entry(*args, current_stream().npu_stream) != 0:
             raise RuntimeError(last_error().decode(errors="replace"))
 
     return launch, compiled

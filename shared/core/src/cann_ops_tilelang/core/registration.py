@@ -13,9 +13,10 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .contract import Contract, DimRule, OptionSpec, TensorSpec
-from .kernels import ensure_cache_directory
+from .kernels import build_only, ensure_cache_directory
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,7 +73,26 @@ class Operator:
     def fake(self, *args: Any) -> Any:
         """Metadata only: the checks and the outputs, for fake and meta tensors."""
         self.check(*args)
-        return self.body(*args)
+        result = self.body(*args)
+        if args[self.first].device.type == "npu":
+            self._build_for(result, *args)
+        return result
+
+    def _build_for(self, *args: Any) -> None:
+        """Build the kernels that a call with these fake tensors would launch, if its sizes are known."""
+        tensors = [value for value in args if isinstance(value, Tensor)]
+        known = all(isinstance(size, int) for value in tensors for size in (*value.shape, *value.stride()))
+        if not known or not torch.npu.is_available():  # type: ignore[attr-defined]
+            return
+        with _disable_current_modes(), build_only():
+            # Launches look at metadata alone; the address of a meta tensor is 0.
+            stand_ins = [
+                torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+                if isinstance(value, Tensor)
+                else value
+                for value in (args if args[0] is not None else args[1:])
+            ]
+            (self.launches.get("npu") or self._load("npu"))(*stand_ins)
 
     def run(self, *args: Any) -> Any:
         """Launch the kernel on arguments that satisfy the contract."""

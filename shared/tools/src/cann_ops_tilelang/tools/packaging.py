@@ -3,7 +3,8 @@
 Every project's sdist is built, and its wheel from that sdist. Then, for each operator, a fresh virtual environment
 gets the operator's wheel and what it requires from the built wheels, and nothing else of the workspace; there it is
 imported, the example of its README is run, and so are its tests, those of the sdist. Third-party packages (PyTorch,
-TileLang, pytest) are not downloaded again; they come from the environment that runs this command.
+TileLang, pytest) are not downloaded again; they come from the environment that runs this command. What was built is
+left in ``dist``.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reports = run(
             root, chosen or operators(root), Path(folder), lambda text: progress.update(task, description=text)
         )
+        collect(Path(folder) / "dist", root / "dist")
     return show(reports, console)
 
 
@@ -186,6 +188,14 @@ def try_operator(
 def build(project: Path, target: Path) -> None:
     """Build the sdist, and the wheel from the sdist."""
     command(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(project))
+
+
+def collect(built: Path, target: Path) -> None:
+    """Replace what an earlier run left."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for file in built.glob("*/*"):
+        shutil.copy(file, target)
 
 
 def rebuild(project: Path, version: str, folder: Path) -> Path:

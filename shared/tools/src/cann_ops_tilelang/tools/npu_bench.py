@@ -1,0 +1,212 @@
+"""``hatch run npu-sim:bench``: what each Ascend kernel does, counted by the simulator. It says nothing of time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import ascend_sim
+from cann_ops_tilelang.testing import Call
+
+from .loading import operators
+
+console = Console(width=None)
+
+
+@dataclass
+class Counts:
+    """Counts of one launch: ``bytes_ratio`` to the least possible; ``balance``, mean over busiest core."""
+
+    operator: str
+    case: str
+    blocks: int
+    bytes_moved: int
+    bytes_ratio: float
+    descriptors: int
+    mean_dma: float
+    vector: int
+    vector_per_element: float
+    simt: int
+    multiply_adds: int
+    cube_utilisation: float | None
+    ub_peak: int
+    balance: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="npu bench", description=__doc__)
+    parser.add_argument("operators", nargs="*", help="operators to count; default: all")
+    parser.add_argument("--output", type=Path, default=Path("bench_output"), help="folder for the JSON")
+    arguments = parser.parse_args()
+    if not (hasattr(torch, "npu") and torch.npu.is_available()):
+        sys.exit("npu bench: torch_npu finds no device; run it with `hatch run npu-sim:bench`")
+    rows = []
+    with (
+        torch.inference_mode(),
+        Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), transient=True) as progress,
+    ):
+        task = progress.add_task("")
+        for operator, case, call, flops, minimum in cases():
+            if arguments.operators and operator not in arguments.operators:
+                continue
+            progress.update(task, description=f"{operator} {case}")
+            rows.append(count(operator, case, call, flops, minimum))
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "npu_counts.json").write_text(json.dumps([asdict(row) for row in rows], indent=2))
+    console.print(table(rows))
+
+
+def count(operator: str, case: str, call: Call, flops: int, minimum: int) -> Counts:
+    on_npu = call.to("npu")
+    on_npu(getattr(operators(), operator))
+    torch.npu.synchronize()
+    trace = ascend_sim.trace()
+    moved = sum(read + written for read, written in trace.tensors.values())
+    descriptors, mean = trace.descriptors
+    vector = sum(trace.vector_instructions.values())
+    busy = [core.time for core in trace.cores if core.time]
+    cores = 56 if not trace.multiply_adds else len(trace.cores)
+    elements = max(t.numel() for t in call.tensors())
+    return Counts(
+        operator,
+        case,
+        trace.blocks,
+        moved,
+        moved / minimum,
+        descriptors,
+        mean,
+        vector,
+        vector / elements,
+        sum(trace.simt_instructions.values()),
+        trace.multiply_adds,
+        flops / 2 / trace.multiply_adds if trace.multiply_adds else None,
+        trace.peak.get("UB", 0),
+        sum(busy) / cores / max(busy),
+    )
+
+
+def table(rows: list[Counts]) -> Table:
+    result = Table(title="Counted by the simulator, per launch; balance: mean over busiest core, in the model's units")
+    for heading in (
+        "operator",
+        "case",
+        "blocks",
+        "bytes / least",
+        "DMAs",
+        "mean DMA",
+        "vector",
+        "per element",
+        "SIMT",
+        "cube used",
+        "UB peak",
+        "balance",
+    ):
+        result.add_column(heading, justify="left" if heading in ("operator", "case") else "right")
+    for row in rows:
+        result.add_row(
+            row.operator,
+            row.case,
+            str(row.blocks),
+            f"{row.bytes_ratio:.3f}",
+            f"{row.descriptors:,}",
+            f"{row.mean_dma:,.0f}",
+            f"{row.vector:,}",
+            f"{row.vector_per_element:.4f}",
+            f"{row.simt:,}",
+            "" if row.cube_utilisation is None else f"{row.cube_utilisation:.2f}",
+            f"{row.ub_peak:,}",
+            f"{row.balance:.2f}",
+        )
+    return result
+
+
+def cases() -> Iterator[tuple[str, str, Call, int, int]]:
+    """Operator, case, call, useful operations of the cube, least bytes: inputs read once, outputs written once."""
+    yield from engram_cases()
+    yield from span_cases()
+    yield from vision_cases()
+
+
+def engram_cases() -> Iterator[tuple[str, str, Call, int, int]]:
+    for num_partials, hidden_size in [(1, 256), (7, 256), (37, 2560), (38, 3072), (75, 6144), (7, 4096)]:
+        shape = (4, hidden_size)
+        call = Call(
+            (
+                torch.randn(num_partials, *shape),
+                torch.randn(shape).bfloat16(),
+                torch.randn(shape).bfloat16(),
+                torch.randn(shape),
+                torch.randn(shape),
+            )
+        )
+        partial, hidden, embed, grad_hidden, grad_embed = call.args
+        least = partial.nbytes + hidden.nbytes + embed.nbytes + 2 * (grad_hidden.nbytes + grad_embed.nbytes)
+        yield "engram_grad_w_reduce", f"({num_partials}, {hidden_size})", call, 0, least
+
+
+def span_cases() -> Iterator[tuple[str, str, Call, int, int]]:
+    for spans in (1, 16):
+        rows, gap = 1024, 37
+        length = rows // spans
+        starts = torch.arange(spans, dtype=torch.int32) * (length + gap) + gap
+        bounds = torch.arange(spans + 1, dtype=torch.int32) * length
+        embeds = torch.randn(spans * (length + gap) + gap, 2048).bfloat16()
+        images = torch.randn(rows, 2048).bfloat16()
+        yield (
+            "replace_input_embeds",
+            f"1024 x 2048, {spans} spans",
+            Call((embeds, images, starts, bounds)),
+            0,
+            2 * images.nbytes,
+        )
+    for n, groups in [(1024, 2), (1024, 4), (1024, 32), (20000, 4)]:
+        embeds = torch.randn(n + 10, 2048).bfloat16()
+        call = Call((embeds, torch.tensor([5]).int(), torch.tensor([0, n]).int()), {"groups": groups})
+        yield "shuffle_image_tokens", f"{n} x 2048, {groups} groups", call, 0, 2 * n * 2048 * 2
+
+
+def vision_cases() -> Iterator[tuple[str, str, Call, int, int]]:
+    for num_images, side in [(1, 64), (32, 32), (1000, 8)]:
+        total = num_images * side * side
+        grid = torch.full((num_images, 2), side, dtype=torch.int32)
+        bounds = torch.arange(num_images + 1, dtype=torch.int32) * side * side
+        call = Call((grid, bounds), {"total_seqlens_vit": total, "window_size": 2})
+        yield "prepare_image_attn_pos_id", f"{num_images} images of {side} x {side}", call, 0, 8 * total
+    for side, patch in [(1024, 16), (1022, 14), (1020, 17)]:
+        row_bytes = (3 * side + 3) // 4 * 4
+        patches = (side // patch) ** 2
+        call = Call(
+            (
+                torch.randint(0, 256, (side * row_bytes,), dtype=torch.uint8),
+                torch.zeros(1, dtype=torch.int64),
+                torch.tensor([[side, side]], dtype=torch.int32),
+                torch.tensor([0, patches], dtype=torch.int32),
+            ),
+            {"total_patches": patches, "patch_size": patch},
+        )
+        yield "bmp_to_patches", f"{side} x {side}, patch {patch}", call, 0, side * row_bytes + 6 * side * side
+    for batch, side in [(2, 14), (1, 40), (1, 64)]:
+        yield attention_case(batch, side)
+
+
+def attention_case(batch: int, side: int, heads: int = 12, head_dim: int = 64) -> tuple[str, str, Call, int, int]:
+    seq_len = side * side
+    q, k, v = torch.randn(batch, seq_len, 3, heads, head_dim).bfloat16().unbind(2)
+    rel: tuple[Any, ...] = tuple(torch.randn(2, batch, heads, seq_len, side).bfloat16())
+    least = 4 * 2 * q.numel() + sum(bias.nbytes for bias in rel)
+    flops = 4 * batch * heads * head_dim * seq_len * seq_len
+    return "attn_rel_h_rel_w", f"{batch} x {heads} heads, side {side}", Call((q, k, v, *rel)), flops, least
+
+
+if __name__ == "__main__":
+    main()
