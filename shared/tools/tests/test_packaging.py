@@ -21,8 +21,8 @@ def root(make_workspace: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(root: Path) -> Path:
-    build(root / "packages" / NAME, root / "dist")
-    (wheel,) = (root / "dist").glob("*.whl")
+    build(root / "packages" / NAME, root / "built" / NAME)
+    (wheel,) = (root / "built" / NAME).glob("*.whl")
     return wheel
 
 
@@ -133,6 +133,16 @@ def test_a_bad_operator_fails_where_it_is_bad(make_workspace: Callable[..., Path
     assert packaging.show(list(reports.values()), console) == 1
     assert packaging.show([reports["good"]], Console(quiet=True)) == 0
     assert "FAILED" in console.export_text()
+
+
+def test_what_was_built_replaces_what_an_earlier_run_left(wheel: Path, tmp_path: Path) -> None:
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "old.whl").touch()
+    packaging.collect(wheel.parents[1], tmp_path / "dist")
+    assert sorted(file.name for file in (tmp_path / "dist").iterdir()) == sorted(
+        file.name for file in wheel.parent.iterdir()
+    )
+    assert wheel.name in {file.name for file in (tmp_path / "dist").iterdir()}
 
 
 def test_an_unknown_operator(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
