@@ -20,12 +20,15 @@ def require_simulated_npu() -> None:
     import importlib.util
 
     if importlib.util.find_spec("torch_npu") is None:
-        pytest.skip("torch_npu is not installed here; `ascend-sim run` in its environment runs these tests", allow_module_level=True)
+        pytest.skip(
+            "torch_npu is not installed here; `ascend-sim run` in its environment runs these tests",
+            allow_module_level=True,
+        )
     if "ASCEND_HOME_PATH" not in os.environ:
         pytest.fail("run these tests with `ascend-sim run -- pytest`", pytrace=False)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def add_twice(n: int, backend: str = "cython", reach: int = 0) -> Any:
     """A compiled kernel: y += 2 * x for n floats. `reach` shifts what it reads of x by that many floats."""
     import tilelang
@@ -53,5 +56,10 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
     """Run code in a new interpreter on the simulated device, with these environment variables besides."""
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n" + textwrap.dedent(code)
     return subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )

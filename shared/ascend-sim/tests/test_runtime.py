@@ -91,7 +91,10 @@ def test_torch_npu_is_the_wheel_and_npugraph_ex_is_not_patched() -> None:
     assert "ascend_sim" not in sys.modules
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int32, torch.int64, torch.uint8, torch.bool])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int32, torch.int64, torch.uint8, torch.bool],
+)
 def test_round_trip_of_a_dtype(dtype: torch.dtype) -> None:
     host = (torch.arange(24) % 7).reshape(4, 6).to(dtype)
     device = host.to("npu")

@@ -52,7 +52,9 @@ def test_access_outside_a_tensor_is_reported_at_the_call() -> None:
     status, message = launch(add_twice(N, reach=64), y, x)
     assert status != 0
     text = message.decode()
-    assert "out-of-bounds" in text and "add_twice__kernel" in text and " of x " in text and "asc_copy_gm2ub_align" in text
+    assert (
+        "out-of-bounds" in text and "add_twice__kernel" in text and " of x " in text and "asc_copy_gm2ub_align" in text
+    )
     # The error belongs to that call alone.
     assert launch(add_twice(N), y, x)[0] == 0
     torch.npu.synchronize()

@@ -35,7 +35,9 @@ def test_write_that_nothing_orders_after_a_read() -> None:
             x.mul_(2)
 
     report = hazards(work)
-    assert "'aclnnInplaceMuls' on stream" in report and "writes 256 bytes" in report and "'aclnnAdds' on stream" in report
+    assert (
+        "'aclnnInplaceMuls' on stream" in report and "writes 256 bytes" in report and "'aclnnAdds' on stream" in report
+    )
 
 
 def test_read_that_nothing_orders_after_a_write() -> None:
@@ -164,7 +166,15 @@ DEFERRED = """
 def test_deferred_execution() -> None:
     result = run_python(DEFERRED, ASCEND_SIM_ASYNC="1")
     assert result.returncode == 0, result.stderr
-    for line in ("before 0.0", "after 2.0", "polled 3.0 True", "hazard", "launched", "True reported", "goes on [2.0, 2.0]"):
+    for line in (
+        "before 0.0",
+        "after 2.0",
+        "polled 3.0 True",
+        "hazard",
+        "launched",
+        "True reported",
+        "goes on [2.0, 2.0]",
+    ):
         assert line in result.stdout.splitlines(), (line, result.stdout, result.stderr)
     assert "copied [0.0, 1.0, 2.0, 3.0] [0.0, 1.0, 2.0, 3.0]" in result.stdout
 

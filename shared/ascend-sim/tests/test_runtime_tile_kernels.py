@@ -69,7 +69,9 @@ def test_hash(tokens: int, masked: bool) -> None:
     offsets = reference.make_offsets(sizes)
     mask = torch.rand(tokens, generator=generator) < 0.4 if masked else None
     expected = reference.engram_hash_ref(ids, multipliers, sizes, offsets, mask)
-    result = engram.engram_hash(ids.npu(), multipliers.npu(), sizes.npu(), offsets.npu(), mask.npu() if masked else None)
+    result = engram.engram_hash(
+        ids.npu(), multipliers.npu(), sizes.npu(), offsets.npu(), mask.npu() if masked else None
+    )
     assert torch.equal(result.cpu(), expected)
 
 
@@ -90,7 +92,9 @@ def test_gate_forward(tokens: int, masked: bool) -> None:
     (x, kv, wh, we), mask = gate_inputs(tokens, 2048, masked)
     expected = reference.engram_gate_ref(x, kv, wh, we, 1e-6, 1e-5, save_for_backward=True, image_token_mask=mask)
     fused = engram.fused_weight(wh.npu(), we.npu())
-    results = engram.engram_gate_fwd(x.npu(), kv.npu(), fused, 1e-5, 1e-6, image_token_mask=mask.npu() if masked else None)
+    results = engram.engram_gate_fwd(
+        x.npu(), kv.npu(), fused, 1e-5, 1e-6, image_token_mask=mask.npu() if masked else None
+    )
     shown = torch.ones(tokens, dtype=torch.bool) if mask is None else ~mask
     assert calc_diff(results[0].cpu(), expected[0]) < 2e-8
     for result, value in zip(results[1:], expected[1:]):
@@ -140,4 +144,6 @@ def test_sinkhorn_step_and_finalize() -> None:
     for result, value in ((row_norm, expected_norm), (device[1], row_scale), (col_sumsq, expected_sumsq)):
         assert calc_diff(result.cpu(), value) < 1e-11
     result = engram.engram_sinkhorn_finalize(*device, 1e-6, 0.3)
-    assert calc_diff(result.cpu(), reference.engram_sinkhorn_finalize_ref(matrix, row_scale, col_scale, 1e-6, 0.3)) < 1e-11
+    assert (
+        calc_diff(result.cpu(), reference.engram_sinkhorn_finalize_ref(matrix, row_scale, col_scale, 1e-6, 0.3)) < 1e-11
+    )

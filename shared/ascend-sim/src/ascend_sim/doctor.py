@@ -34,7 +34,7 @@ def package(name: str, wanted: str, why: str) -> str:
         raise Missing(f"not installed in {sys.prefix}. {why}: pip install {name}=={wanted}")
     version = metadata.version(name)
     if version.split("+")[0] != wanted:
-        raise Missing(f"version {version} is installed, but the simulator stands in for what {wanted} needs: pip install {name}=={wanted}")
+        raise Missing(f"version {version} is installed, and {wanted} is needed: pip install {name}=={wanted}")
     return version
 
 
@@ -69,7 +69,7 @@ def active() -> str:
         return "yes, this command runs on the simulated Ascend"
     if home:
         return f"no, ASCEND_HOME_PATH is {home}; `ascend-sim run -- COMMAND` puts the simulated Ascend in front of it"
-    return "no; start a program with `ascend-sim run -- COMMAND`, or a shell with eval \"$(ascend-sim env)\""
+    return 'no; start a program with `ascend-sim run -- COMMAND`, or a shell with eval "$(ascend-sim env)"'
 
 
 CHECKS: tuple[tuple[str, bool, Callable[[], str]], ...] = (
@@ -103,6 +103,6 @@ def doctor() -> int:
             print(f"  MISSING  {name}: {missing}")
             kernels = kernels and not for_kernels
             tensors = False
-    print(f"Kernels can {'' if kernels else 'not '}be compiled and run by themselves (ascend_sim.compile, ascend_sim.launch).")
-    print(f"npu tensors and torch.compile(backend='npugraph_ex') {'work' if tensors else 'do not work'} under `ascend-sim run`.")
+    print(f"Kernels by themselves (ascend_sim.compile, ascend_sim.launch): {'ready' if kernels else 'not ready'}.")
+    print(f"npu tensors and npugraph_ex (under `ascend-sim run`): {'ready' if tensors else 'not ready'}.")
     return 0 if kernels and tensors else 1

@@ -8,7 +8,6 @@ import sysconfig
 from importlib import metadata
 from pathlib import Path
 
-from ascend_sim import toolchain
 from ascend_sim.runtime.build import build_libraries
 
 TORCH_NPU_VERSION = "2.13.0"
@@ -31,7 +30,9 @@ def library_directory() -> Path:
     torch, torch_npu = package_directory("torch"), package_directory("torch_npu")
     version = metadata.version("torch_npu")
     if version != TORCH_NPU_VERSION:
-        raise Unavailable(f"the runtime stands in for what torch_npu {TORCH_NPU_VERSION} needs, but {version} is installed")
+        raise Unavailable(
+            f"the runtime stands in for what torch_npu {TORCH_NPU_VERSION} needs, but {version} is installed"
+        )
     return build_libraries(torch, torch_npu)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from ascend_sim import toolchain
 
@@ -36,8 +37,17 @@ KINDS = {
 }
 
 
-def functions(table: str) -> list[tuple[str, list[tuple[str, str]], str, bool]]:
-    """Reads the table: name, parameters as (kind, name), body, and whether the body is a value for the out parameters."""
+class Function(NamedTuple):
+    """A line of the table."""
+
+    name: str
+    parameters: list[tuple[str, str]]  # kind and name
+    body: str
+    is_value: bool  # of the out parameters; else a statement
+
+
+def functions(table: str) -> list[Function]:
+    """The lines of the table."""
     found = []
     for number, line in enumerate(table.splitlines(), 1):
         if not line or line.startswith("#"):
@@ -49,35 +59,46 @@ def functions(table: str) -> list[tuple[str, list[tuple[str, str]], str, bool]]:
         unknown = [kind for kind, _ in parameters if kind not in KINDS]
         if unknown:
             raise ValueError(f"{TABLE.name}:{number}: unknown kind of parameter {unknown[0]!r}")
-        found.append((match[1], parameters, match[4], match[3] == " ="))
+        found.append(Function(f"aclnn{match[1]}", parameters, match[4], match[3] == " ="))
     return found
+
+
+def definition(function: Function) -> str:
+    """C++ of one aclnn function: the call that takes the arguments, and the one that enqueues the work."""
+    name, parameters, body, is_value = function
+    hold, see = [], []
+    for kind, parameter in parameters:
+        _, how_held, how_seen, modes = KINDS[kind]
+        hold.append(f"auto held_{parameter} = {how_held.format(parameter, name)};")
+        hold += [f"add_access(executor.accesses, held_{parameter}, {str(mode == 'w').lower()});" for mode in modes]
+        see.append(f"[[maybe_unused]] {how_seen.format(parameter)}")
+    if is_value:
+        outs = [parameter for kind, parameter in parameters if kind in ("out", "out?")]
+        see.append(f"if ({' && '.join(f'empty({out})' for out in outs)}) return;")
+        see.append(f"give({body}, {', '.join(outs)});")
+    else:
+        see.append(f"{body};")
+    arguments = "".join(f"{KINDS[kind][0]} {parameter}, " for kind, parameter in parameters)
+    held, seen = "\n    ".join(hold), "\n      ".join(see)
+    return f"""
+int {name}GetWorkspaceSize({arguments}uint64_t* workspace_size, aclOpExecutor** result) {{
+  return prepare("{name}", workspace_size, result, [&](aclOpExecutor& executor) {{
+    {held}
+    executor.body = [=] {{
+      {seen}
+    }};
+  }});
+}}
+int {name}(void*, uint64_t, aclOpExecutor* executor, aclrtStream stream) {{
+  return execute(executor, stream);
+}}
+"""
 
 
 def generate(table: str) -> str:
     """C++ source of all functions in the table."""
-    lines = ['#include "opapi.h"', "using namespace asim;", 'extern "C" {']
-    for short, parameters, body, is_value in functions(table):
-        name = f"aclnn{short}"
-        arguments = ", ".join(f"{KINDS[kind][0]} {parameter}" for kind, parameter in parameters)
-        lines.append(f"int {name}GetWorkspaceSize({arguments}, uint64_t* workspace_size, aclOpExecutor** executor_out) {{")
-        lines.append(f'  return prepare("{name}", workspace_size, executor_out, [&](aclOpExecutor& executor) {{')
-        for kind, parameter in parameters:
-            lines.append(f"    auto held_{parameter} = {KINDS[kind][1].format(parameter, name)};")
-            for mode in KINDS[kind][3]:
-                write = "true" if mode == "w" else "false"
-                lines.append(f"    add_access(executor.accesses, held_{parameter}, {write});")
-        lines.append("    executor.body = [=] {")
-        for kind, parameter in parameters:
-            lines.append(f"      [[maybe_unused]] {KINDS[kind][2].format(parameter)}")
-        if is_value:
-            outs = [parameter for kind, parameter in parameters if kind in ("out", "out?")]
-            lines.append(f"      if ({' && '.join(f'empty({out})' for out in outs)}) return;")
-            lines.append(f"      give({body}, {', '.join(outs)});")
-        else:
-            lines.append(f"      {body};")
-        lines += ["    };", "  });", "}"]
-        lines.append(f"int {name}(void*, uint64_t, aclOpExecutor* executor, aclrtStream stream) {{ return execute(executor, stream); }}")
-    return "\n".join([*lines, "}", ""])
+    definitions = "".join(map(definition, functions(table)))
+    return f'#include "opapi.h"\nusing namespace asim;\nextern "C" {{\n{definitions}}}\n'
 
 
 # One library under all the names: the loader takes equal files for one.
@@ -88,7 +109,8 @@ RUNTIME_SOURCES = ("acl.cpp", "graph.cpp", "hazard.cpp", "launch.cpp", "memory.c
 
 def build_libraries(torch: Path, torch_npu: Path) -> Path:
     """Builds the libraries against the headers of the two packages; the directory that holds them."""
-    versions = [str(torch), str(torch_npu), (torch / "version.py").read_bytes(), (torch_npu / "version.py").read_bytes()]
+    packages = (torch, torch_npu)
+    versions = [part for package in packages for part in (str(package), (package / "version.py").read_bytes())]
     headers = [f"-I{torch_npu}/include", f"-I{toolchain.INCLUDE}"]
     core = toolchain.core_library()
 
@@ -101,20 +123,26 @@ def build_libraries(torch: Path, torch_npu: Path) -> Path:
         for source, target in ((HERE / "opapi.cpp", "opapi.o"), (work / "aclnn.cpp", "aclnn.o")):
             run(work, *FLAGS, "-O0", *includes, "-c", str(source), "-o", target)
         libraries = ["-L.", "-lascendcl", f"-L{torch}/lib", "-ltorch_cpu", "-lc10", f"-L{torch_npu}/lib", "-ltorch_npu"]
-        run(work, "-shared", "opapi.o", "aclnn.o", "-Wl,--no-as-needed", *libraries, "-Wl,--allow-shlib-undefined", "-o", "libopapi.so")
+        objects = "-shared opapi.o aclnn.o -o libopapi.so -Wl,--no-as-needed -Wl,--allow-shlib-undefined"
+        run(work, *objects.split(), *libraries)
         for scratch in ("libascendcl.so", "opapi.o", "aclnn.o"):
             (work / scratch).unlink()
 
-    opapi = toolchain.build_once("opapi", [*versions, *contents("opapi.cpp", "opapi.h", "device.h", "aclnn.table", "build.py")], build_opapi)
+    opapi = toolchain.build_once(
+        "opapi", [*versions, *contents("opapi.cpp", "opapi.h", "device.h", "aclnn.table", "build.py")], build_opapi
+    )
 
     def build_runtime(work: Path) -> None:
         sources = [str(HERE / name) for name in RUNTIME_SOURCES]
-        run(work, *FLAGS, "-O2", "-shared", *headers, *sources, str(core), f"-Wl,-rpath,{core.parent}", "-ldl", "-o", "libascendcl.so")
+        link = [str(core), f"-Wl,-rpath,{core.parent}", "-ldl", "-o", "libascendcl.so"]
+        run(work, *FLAGS, "-O2", "-shared", *headers, *sources, *link)
         for alias in ALIASES:
             (work / f"{alias}.so").symlink_to("libascendcl.so")
         (work / "libopapi.so").symlink_to(opapi / "libopapi.so")
 
-    return toolchain.build_once("runtime", [*versions, str(core), str(opapi), *contents("device.h", *RUNTIME_SOURCES)], build_runtime)
+    return toolchain.build_once(
+        "runtime", [*versions, str(core), str(opapi), *contents("device.h", *RUNTIME_SOURCES)], build_runtime
+    )
 
 
 def contents(*names: str) -> list[bytes]:
