@@ -175,9 +175,18 @@ def test_empty_crops(device: str) -> None:
     check(random_batch([(8, 8)], 4, crops=[(0, 8, 8, 0, 0), (0, 0, 0, 4, 8), (0, 2, 0, 4, 0)], padding=1), device)
 
 
-def test_many_images(device: str) -> None:
-    sizes = [(4 * (index % 3 + 1) * (-1) ** index, 4 * (index % 2 + 1)) for index in range(1000)]
+@pytest.mark.parametrize("count", [63, 64, 65, 1000])
+def test_many_images(device: str, count: int) -> None:
+    sizes = [(4 * (index % 3 + 1) * (-1) ** index, 4 * (index % 2 + 1)) for index in range(count)]
     check(random_batch(sizes, 4), device)
+    crops = [(index * 7 % count, 0, index % 2 * (sizes[index * 7 % count][1] - 4), 4, 4) for index in range(count)]
+    check(random_batch(sizes, 4, crops=crops, padding=3), device)
+
+
+@pytest.mark.on("cpu")
+def test_many_empty_crops_of_no_image() -> None:
+    with pytest.raises(ValueError, match="crops must be of one of 0 images, got image 0 for crop 0"):
+        random_batch([], 4, crops=[(0, 0, 0, 0, 0)] * 100).to("cpu")(bmp_to_patches)
 
 
 @pytest.mark.on("cpu")
@@ -223,7 +232,7 @@ WRONG = {
     "sums do not start at 0": (wrong(cu=[1, 4, 5]), "cu_patches must start at 0, got 1 for image 0"),
     "sums do not match": (wrong(cu=[0, 4, 6]), "cu_patches .* 1 for image 1, got 2"),
     "sums decrease": (wrong(cu=[0, 4, 3]), "cu_patches .* 1 for image 1, got -1"),
-    "too few patches": (wrong(total_patches=4), "total_patches .* got 4 for 5 patches up to image 1"),
+    "too few patches": (wrong(total_patches=4), "total_patches .* patches up to image 1"),
     "crop of no image": (wrong(crops=[(0, 0, 0, 8, 8), (2, 0, 0, 4, 4)]), "crops .* got image 2 for crop 1"),
     "crop of a negative image": (wrong(crops=[(-1, 0, 0, 8, 8), (1, 0, 0, 4, 4)]), "crops .* got image -1 for crop 0"),
     "crop above": (wrong(crops=[(0, -1, 0, 8, 8), (1, 0, 0, 4, 4)]), "crops .* for crop 0 of image 0"),
@@ -242,26 +251,41 @@ WRONG = {
 }
 
 
+def behind(message: str, before: int) -> str:
+    """The message when that many images, and a crop of each, come first."""
+    return re.sub(r"(image|crop) (\d)", lambda match: f"{match[1]} {int(match[2]) + before}", message)
+
+
 @pytest.mark.on("cpu")
 @pytest.mark.parametrize(("values", "message"), WRONG.values(), ids=WRONG.keys())
 def test_wrong_values_name_the_image(values: dict[str, object], message: str) -> None:
+    """Behind no or many valid images, eager or compiled."""
     valid = random_batch([(8, 8), (4, 4)], 4)
-    pixels, offsets, sizes, cu = valid.args
-    options = {**valid.kwargs, **{name: values[name] for name in values if name in valid.kwargs}}
-    if options["crops"] is not None:
-        options["crops"] = torch.tensor(options["crops"], dtype=torch.int32)
-    call = Call(
-        (
-            pixels,
-            offsets if values["offsets"] is None else torch.tensor(values["offsets"]),
-            sizes if values["sizes"] is None else torch.tensor(values["sizes"], dtype=torch.int32),
-            cu if values["cu"] is None else torch.tensor(values["cu"], dtype=torch.int32),
-        ),
-        options,
-    )
-    for function in (bmp_to_patches, torch.compile(bmp_to_patches, backend="eager")):
-        with pytest.raises(ValueError, match=f"bmp_to_patches: {message}"):
-            call(function)
+    pixels, offsets, sizes, cu = (argument.tolist() for argument in valid.args)
+    sizes, offsets, cu = (values[n] or v for n, v in (("sizes", sizes), ("offsets", offsets), ("cu", cu)))
+    total, crops = values.get("total_patches", 5), values.get("crops")
+    compiled = torch.compile(bmp_to_patches, backend="eager")
+    for before in [0] if cu[0] else [0, 100]:
+        boxes = [(0, 0, 0, 4, 4)] * before
+        if crops is not None:
+            boxes += [(image + (before if image >= 0 else 0), *box) for image, *box in crops]
+        call = Call(
+            (
+                torch.tensor(pixels, dtype=torch.uint8),
+                torch.tensor([5] * before + offsets),
+                torch.tensor([[4, 4]] * before + [list(size) for size in sizes], dtype=torch.int32),
+                torch.tensor([*range(before), *(before + number for number in cu)], dtype=torch.int32),
+            ),
+            {
+                "total_patches": total + before,
+                "patch_size": 4,
+                "crops": None if crops is None else torch.tensor(boxes, dtype=torch.int32),
+            },
+        )
+        expected = behind(message, before)
+        for function in (bmp_to_patches, compiled):
+            with pytest.raises(ValueError, match=f"bmp_to_patches: {expected}"):
+                call(function)
 
 
 # -- pack_bmps ---------------------------------------------------------------------------------------------------------
