@@ -1,0 +1,6 @@
+"""The modules beside the tests are imported by name, whatever pytest's import mode."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
