@@ -280,7 +280,7 @@ MATMUL = {
     "operand_never_loaded": Bug(
         (r"asc_copy_gm2l1_nd2nz\(\(\(__cbuf__ bfloat16_t\*\)buf_dyn_l1\), .*?;", ""),
         code="uninitialised",
-        at=(VECTOR, None, "make_float2"),
+        at=(VECTOR, "PIPE_MTE3", "asc_copy_ub2gm_align"),
     ),
 }
 

@@ -343,6 +343,7 @@ asim_launch_hook launch_hook = nullptr;
 void (*load_hook)() = nullptr;
 sigjmp_buf scheduler_jump;
 volatile sig_atomic_t running = 0, stop_requested = 0;
+pid_t running_thread = 0;
 uint8_t* arena = nullptr;  // all on-chip memory and core state, so that accesses to it can be told from global memory
 uint8_t* arena_end = nullptr;
 uint8_t* arena_next = nullptr;
@@ -595,6 +596,7 @@ void check_bounds(CoreState* owner, Mem mem, uint64_t at, uint64_t bytes, bool w
                     pipe, site);
     out_of_bounds(text("the %s of %" PRIu64 " bytes at address 0x%" PRIx64 " is outside every tensor", write ? "write" : "read", bytes, at), pipe, site);
   }
+  if (!owner->cells[int(mem)]) stop("out-of-bounds", text("a %s has no %s", owner->index ? "vector core" : "cube core", kMemNames[int(mem)]), pipe, site);
   uint64_t limit = asim::kMemBytes[int(mem)];
   if (mem == Mem::UB) limit = run->kernel->simt ? asim::kUbUsableSimt : asim::kUbUsable;
   if (at + bytes > limit || at + bytes < at)
@@ -685,7 +687,8 @@ EXPORT uint8_t* asim_read(Core* owner_core, Mem mem, uint64_t at, uint64_t bytes
   for_granules(owner, mem, at, bytes, [&](Cell& cell, uint32_t mask, uint64_t begin, uint64_t, uint32_t, uint32_t) {
     touch(cell, mask, begin, access, false, false);
     if (use == Use::VALUE && mem != Mem::GM)
-      if (const uint32_t bits = undefined_of(cell, mask)) uninitialised(mem, begin, bits, "a value is used", pipe, site);
+      if (const uint32_t bits = undefined_of(cell, mask))
+        uninitialised(mem, begin, bits, pipe == Pipe::MTE3 ? "a copy leaves the core" : "a value is used", pipe, site);
   });
   return asim::host(owner_core, mem, at);
 }
@@ -1214,7 +1217,7 @@ void poll_stop() {
 }
 
 void on_crash(int signal, siginfo_t* info, void* context) {
-  if (!running || syscall(SYS_gettid) != getpid()) {
+  if (!running || syscall(SYS_gettid) != running_thread) {
     // Not ours: behave as if the simulator were not there.
     for (size_t i = 0; i < std::size(kSignals); ++i)
       if (kSignals[i] == signal) sigaction(signal, &old_actions[i], nullptr);
@@ -1267,7 +1270,8 @@ struct Guard {  // signal handlers and the time limit for the duration of a run
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
-    event.sigev_notify_thread_id = pid_t(syscall(SYS_gettid));
+    running_thread = pid_t(syscall(SYS_gettid));
+    event.sigev_notify_thread_id = running_thread;
     if (limit_seconds > 0 && timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &limit_timer) == 0) {
       timed = true;
       itimerspec spec{};
@@ -1301,6 +1305,21 @@ uint8_t* arena_take(size_t bytes) {
   return memory;
 }
 
+// On-chip memory and its shadow, for a core that is used for the first time.
+void give_memory(CoreState& core) {
+  for (int m = 1; m < kMems; ++m) {
+    const Mem mem = Mem(m);
+    if (core.index == 0 && mem == Mem::UB) {  // a window of addresses that stands for the vector cores' UB
+      core.api.base[m] = arena_take(asim::kMemBytes[m]);
+      mprotect(core.api.base[m], asim::kMemBytes[m], PROT_NONE);
+    } else if ((mem == Mem::UB) == (core.index != 0)) {
+      core.api.base[m] = arena_take(asim::kMemBytes[m]);
+      memset(core.api.base[m], 0xa5, asim::kMemBytes[m]);
+      core.cells[m] = reinterpret_cast<Cell*>(arena_take(asim::kMemBytes[m] / kGranule * sizeof(Cell)));
+    }
+  }
+}
+
 Block* block_take(uint32_t index) {
   Block* block;
   if (block_pool.empty()) {
@@ -1312,24 +1331,13 @@ Block* block_take(uint32_t index) {
       core.api.state = &core;
       core.api.is_cube = i == 0;
       core.api.sub_block = i == 2;
-      for (int m = 1; m < kMems; ++m) {
-        const Mem mem = Mem(m);
-        if (i == 0 && mem == Mem::UB) {  // a window of addresses that stands for the vector cores' UB
-          uint8_t* window = arena_take(asim::kMemBytes[m]);
-          mprotect(window, asim::kMemBytes[m], PROT_NONE);
-          core.api.base[m] = window;
-          continue;
-        }
-        if ((mem == Mem::UB) != (i != 0)) continue;
-        core.api.base[m] = arena_take(asim::kMemBytes[m]);
-        memset(core.api.base[m], 0xa5, asim::kMemBytes[m]);
-        core.cells[m] = reinterpret_cast<Cell*>(arena_take(asim::kMemBytes[m] / kGranule * sizeof(Cell)));
-      }
     }
   } else {
     block = block_pool.back();
     block_pool.pop_back();
   }
+  for (int i = 0; i < 3; ++i)
+    if (exists(i) && !block->cores[i].api.base[int(Mem::UB)]) give_memory(block->cores[i]);
   block->index = index;
   const asim_kernel* kernel = run->kernel;
   for (int i = 0; i < 3; ++i) {
@@ -1391,6 +1399,10 @@ void core_main(void*) {
 }
 
 void start_block() {
+  if (arena && arena_end - arena_next < (64 << 20)) {
+    set_error("unsupported", text("the kernel needs more than %u blocks at once", run->started), nullptr, Pipe::COUNT, 0);
+    return;
+  }
   Block* block = block_take(run->started);
   run->live[run->started++] = block;
   for (int i = 0; i < 3; ++i) {
