@@ -23,6 +23,7 @@ from ascend_sim import KernelError, toolchain
 from ascend_sim.kernel import core
 
 CUBE_CORES = 28
+TOKENS = 131  # neither a multiple of the kernels' tiles nor of the cores
 os.environ.update(toolchain.environment())
 os.environ.update(TILELANG_EXECUTION_BACKEND="cython", TILELANG_PRINT_ON_COMPILATION="0", TK_TEST_LEVEL="0")
 outcomes: dict[str, str] = {}
@@ -95,8 +96,12 @@ def install() -> None:
     config.is_ascend = lambda: True
     config.get_device = lambda: "cpu"
     import tile_kernels
+    from tile_kernels.testing import generator
+    from tile_kernels.utils import align
 
     assert tile_kernels.config is config
+    # The tests' sizes are a board's: thousands of tokens.
+    generator.generate_num_tokens = lambda level, alignment=1, backward_only=False: [align(TOKENS, alignment)]
     for name, module in list(sys.modules.items()):
         if name.startswith("tile_kernels") and callable(getattr(module, "randn", None)):
             module.randn = randn

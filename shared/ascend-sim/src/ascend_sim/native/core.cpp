@@ -1148,32 +1148,34 @@ EXPORT void asim_relax() {
 
 namespace {
 
+bool within(uintptr_t address, const void* begin, uintptr_t bytes) { return address - reinterpret_cast<uintptr_t>(begin) < bytes; }
+
+// Whether an address that kernel code dereferences is its own memory: stacks, variables, simulator state, launch arguments.
+bool is_host_memory(uintptr_t address) {
+  const asim_fiber* core_fiber = self->fiber;
+  return within(address, current_fiber->stack, current_fiber->stack_bytes) || within(address, core_fiber->stack, core_fiber->stack_bytes) ||
+         within(address, arena, arena_end - arena) || address - run->library.base < run->library.end - run->library.base ||
+         address - core_library.base < core_library.end - core_library.base || within(address, run->arguments, run->kernel->argument_bytes);
+}
+
 // A load or store that the compiler instrumented: scalar code, or a SIMT thread.
 void raw(uintptr_t address, uint32_t bytes, bool write, const void* site) {
   if (!running || !checks_enabled) return;
   if (stop_requested) poll_stop();
-  const asim_fiber* fiber = current_fiber;
-  if (address - reinterpret_cast<uintptr_t>(fiber->stack) < fiber->stack_bytes) return;
-  Mem mem = Mem::GM;
-  if (address - reinterpret_cast<uintptr_t>(asim_ub) < asim::kMemBytes[int(Mem::UB)]) {
-    mem = Mem::UB;
-    address -= reinterpret_cast<uintptr_t>(asim_ub);
-  } else if (address - reinterpret_cast<uintptr_t>(arena) < uintptr_t(arena_end - arena) ||
-             address - run->library.base < run->library.end - run->library.base ||
-             address - core_library.base < core_library.end - core_library.base) {
-    return;
-  } else if (self->block) {  // another fiber's stack, argument blocks and the like are no device memory
-    const asim_fiber* core_fiber = self->fiber;
-    if (address - reinterpret_cast<uintptr_t>(core_fiber->stack) < core_fiber->stack_bytes) return;
-    if (address - reinterpret_cast<uintptr_t>(run->arguments) < run->kernel->argument_bytes) return;
-  }
+  const bool in_ub = within(address, asim_ub, asim::kMemBytes[int(Mem::UB)]);
+  if (!in_ub && is_host_memory(address)) return;
   Core* core = asim_core;
   if (core->simt_access) {
-    core->simt_access(core->simt_context, mem == Mem::UB ? address + reinterpret_cast<uintptr_t>(asim_ub) : address, bytes, write, site);
-  } else if (write) {
-    asim_write(core, mem, address, bytes, Pipe::S, std::min(bytes, 8u), nullptr, nullptr, site);
+    core->simt_access(core->simt_context, address, bytes, write, site);
+    return;
+  }
+  const Mem mem = in_ub ? Mem::UB : Mem::GM;
+  const uint64_t at = in_ub ? address - reinterpret_cast<uintptr_t>(asim_ub) : address;
+  const uint32_t align = bytes & (bytes - 1) ? 1 : std::min(bytes, 8u);  // other sizes are copies of several values
+  if (write) {
+    asim_write(core, mem, at, bytes, Pipe::S, align, nullptr, nullptr, site);
   } else {
-    asim_read(core, mem, address, bytes, Pipe::S, std::min(bytes, 8u), Use::VALUE, site);
+    asim_read(core, mem, at, bytes, Pipe::S, align, Use::VALUE, site);
   }
 }
 
