@@ -94,7 +94,7 @@ class TestBmpToPatches(OperatorTests):
         ]
 
 
-@pytest.mark.parametrize("patch_size", [1, 2, 14, 16, 17, 21, 22, 32, 40])
+@pytest.mark.parametrize("patch_size", [1, 14, 16, 17, 22, 40])
 @pytest.mark.parametrize("top_down", [False, True])
 @pytest.mark.parametrize("constants", [HALF, CLIP, IMAGENET, WHOLE_RANGE], ids=["half", "clip", "imagenet", "range"])
 def test_equals_the_formula_on_what_pillow_decodes(
@@ -112,7 +112,7 @@ def test_equals_the_formula_on_what_pillow_decodes(
     assert bit_equal(actual, expected)
 
 
-@pytest.mark.parametrize("patch_size", [1, 3, 14, 16, 17])
+@pytest.mark.parametrize("patch_size", [1, 14, 16, 17])
 def test_crops_of_real_files(device: str, patch_size: int) -> None:
     p = patch_size
     files = [bmp(random_image(5 * p, 3 * p + 1)), bmp(random_image(2 * p + 3, 4 * p), top_down=True)]
@@ -150,13 +150,26 @@ def test_equals_a_patch_embedding_convolution(device: str) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.level(2)
+@pytest.mark.parametrize("patch_size", [*range(1, 70), 100, 255])
+def test_every_patch_size(device: str, patch_size: int) -> None:
+    """Whole images and crops; the last row of the last image ends with the buffer."""
+    call = random_batch([(2 * patch_size, 3 * patch_size), (-patch_size, patch_size)], patch_size).with_args(**CLIP)
+    end = int(call.args[1][1]) + patch_size * ((3 * patch_size + 3) // 4 * 4)
+    check(Call((call.args[0][:end].clone(), *call.args[1:]), call.kwargs), device)
+    check(
+        random_batch([(2 * patch_size, 40 + patch_size)], patch_size, crops=[(0, 1, 33, patch_size, patch_size)]),
+        device,
+    )
+
+
 @pytest.mark.parametrize("patch_size", [14, 16, 17])
 def test_acceptance_sizes(device: str, patch_size: int) -> None:
     side = 1024 // patch_size * patch_size
     check(random_batch([(side, side)], patch_size), device)
 
 
-@pytest.mark.parametrize("patch_size", [1, 5, 16])
+@pytest.mark.parametrize("patch_size", [1, 16])
 def test_padding_patches_are_zero(device: str, patch_size: int) -> None:
     call = random_batch([(2 * patch_size, patch_size)], patch_size, padding=7)
     check(call, device)
@@ -190,7 +203,7 @@ def test_many_empty_crops_of_no_image() -> None:
 
 
 @pytest.mark.on("cpu")
-@pytest.mark.parametrize("patch_size", [4, 13, 16, 21, 22, 33, 64])
+@pytest.mark.parametrize("patch_size", [16, 17, 22, 64])
 def test_the_portable_kernel_gives_the_same_bits(patch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one for processors without AVX-512 VBMI, and a file that ends with the last pixel."""
     from cann_ops_tilelang.bmp_to_patches.kernels import cpu
