@@ -151,8 +151,8 @@ def test_equals_a_patch_embedding_convolution(device: str) -> None:
 
 
 @pytest.mark.level(2)
-@pytest.mark.parametrize("patch_size", [*range(1, 70), 100, 255])
-def test_every_patch_size(device: str, patch_size: int) -> None:
+@pytest.mark.parametrize("patch_size", [2, 3, 4, 5, 8, 13, 20, 21, 23, 42, 43, 63, 65, 100])
+def test_more_patch_sizes(device: str, patch_size: int) -> None:
     """Whole images and crops; the last row of the last image ends with the buffer."""
     call = random_batch([(2 * patch_size, 3 * patch_size), (-patch_size, patch_size)], patch_size).with_args(**CLIP)
     end = int(call.args[1][1]) + patch_size * ((3 * patch_size + 3) // 4 * 4)
