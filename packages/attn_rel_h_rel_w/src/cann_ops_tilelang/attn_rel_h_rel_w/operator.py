@@ -1,6 +1,8 @@
 """Contract and registration of ``attn_rel_h_rel_w``."""
 
-from typing import Optional
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -25,8 +27,8 @@ def attn_rel_h_rel_w(
     rel_h: Tensor,
     rel_w: Tensor,
     *,
-    scale: Optional[float] = None,
-    grid_hw: Optional[list[int]] = None,
+    scale: float | None = None,
+    grid_hw: Sequence[int] | None = None,
 ) -> Tensor:
     """Attention over a grid of tokens with a decomposed relative position bias, without materialising the bias.
 
@@ -35,8 +37,8 @@ def attn_rel_h_rel_w(
         score[i, j] = scale * q[i] . k[j] + rel_h[i, j // grid_w] + rel_w[i, j % grid_w]
 
     The result is the softmax of the scores over j times v, as in the image encoder of Segment Anything
-    (https://arxiv.org/abs/2304.02643). Scores, softmax and sums are float32; the weights are rounded to bfloat16 before they meet v,
-    and the result is rounded once.
+    (https://arxiv.org/abs/2304.02643). Scores, softmax and sums are float32; the weights are rounded to bfloat16 before
+    they meet v, and the result is rounded once.
 
     Args:
         q: (batch, seq_len, heads, head_dim) bfloat16; head_dim is a multiple of 16, at most 128.
@@ -47,8 +49,8 @@ def attn_rel_h_rel_w(
         scale: factor of the dot products; head_dim ** -0.5 if None.
         grid_hw: (grid_h, grid_w) with grid_h * grid_w == seq_len; a square grid if None.
 
-    Of every tensor the last dimension is contiguous; the other strides are free. A bias of -inf removes the key; a query that is
-    left without keys gives NaN, as in ``torch.softmax``.
+    The last dimension of every tensor is contiguous; the other strides are free. A bias of -inf removes the key; a
+    query that is left without keys gives NaN, as in ``torch.softmax``.
 
     Returns:
         (batch, seq_len, heads, head_dim) bfloat16, contiguous.
@@ -62,19 +64,29 @@ def attn_rel_h_rel_w(
         grid_h = grid_w = torch.sym_int(torch.sym_sqrt(seq_len))
         require(
             grid_h * grid_w == seq_len,
-            lambda: f"attn_rel_h_rel_w: grid_hw must be given where seq_len is not a square, got seq_len {seq_len}",
+            lambda: (
+                f"attn_rel_h_rel_w: grid_hw must be given unless seq_len is a square, got None for {seq_len} tokens"
+            ),
         )
     else:
         grid_h, grid_w = grid_hw
         require(
             grid_h * grid_w == seq_len,
-            lambda: "attn_rel_h_rel_w: grid_hw must be (grid_h, grid_w) with grid_h * grid_w == seq_len "
-            f"= {seq_len}, got {tuple(grid_hw)}",
+            lambda: (
+                "attn_rel_h_rel_w: grid_hw must be (grid_h, grid_w) with grid_h * grid_w == seq_len, "
+                f"got {tuple(grid_hw)} for {seq_len} tokens"
+            ),
         )
-    for name, bias, size in (("rel_h", rel_h, grid_h), ("rel_w", rel_w, grid_w)):
-        require(
-            bias.shape[3] >= size,
-            lambda: f"attn_rel_h_rel_w: {name} must have at least grid_{name[-1]} = {size} columns, "
-            f"got shape {tuple(bias.shape)}",
-        )
+    _require_columns("rel_h", rel_h, grid_h)
+    _require_columns("rel_w", rel_w, grid_w)
     return q.new_empty(q.shape)
+
+
+def _require_columns(name: str, bias: Tensor, size: int) -> None:
+    require(
+        bias.shape[3] >= size,
+        lambda: (
+            f"attn_rel_h_rel_w: {name} must have at least grid_{name[-1]} = {size} columns, "
+            f"got shape {tuple(bias.shape)}"
+        ),
+    )

@@ -1,7 +1,9 @@
 """``attn_rel_h_rel_w`` in plain PyTorch."""
 
+from __future__ import annotations
+
 import math
-from typing import Optional
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,8 +16,8 @@ def attn_rel_h_rel_w_reference(
     rel_h: Tensor,
     rel_w: Tensor,
     *,
-    scale: Optional[float] = None,
-    grid_hw: Optional[list[int]] = None,
+    scale: float | None = None,
+    grid_hw: Sequence[int] | None = None,
 ) -> Tensor:
     """Same arguments and result as ``attn_rel_h_rel_w``, in any floating-point dtype."""
     seq_len, head_dim = q.shape[1], q.shape[3]

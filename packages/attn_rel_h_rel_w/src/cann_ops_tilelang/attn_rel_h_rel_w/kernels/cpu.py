@@ -2,7 +2,8 @@
 
 import ctypes
 import math
-from typing import Any, Optional
+from collections.abc import Sequence
+from typing import Any
 
 import tilelang.cpu.language as T
 
@@ -11,7 +12,7 @@ from cann_ops_tilelang.core import kernel
 # Queries stand side by side in vectors of 16 lanes; four vectors meet a tile of keys together.
 LANES = 16
 VECTORS = 4
-# Vectors of a task: keys and values are copied once for all of them; their bias and sums stay in the second-level cache.
+# Vectors of a task: keys and values are copied once for all of them; bias and sums stay in the second-level cache.
 BLOCK = 16
 # Most keys of a tile: the scores of four vectors are 32 KiB.
 KEYS = 128
@@ -28,8 +29,8 @@ def launch(
     v: Any,
     rel_h: Any,
     rel_w: Any,
-    scale: Optional[float],
-    grid_hw: Optional[list[int]],
+    scale: float | None,
+    grid_hw: Sequence[int] | None,
 ) -> None:
     batch, seq_len, heads, head_dim = q.shape
     if out.numel() == 0:
@@ -61,15 +62,17 @@ def launch(
 def build(head_dim: int, bf16_dot: bool = True) -> Any:
     """One kernel per head_dim, for every grid.
 
-    out, q, k, v (batch, seq_len, heads, head_dim) and rel_h, rel_w (batch, heads, seq_len, columns) are bfloat16 as int16. Of the
-    inputs the last dimension is contiguous and ``strides`` holds the others; out is contiguous.
+    out, q, k, v (batch, seq_len, heads, head_dim) and rel_h, rel_w (batch, heads, seq_len, columns) are bfloat16 as
+    int16. Of the inputs the last dimension is contiguous and ``strides`` holds the others; out is contiguous.
 
-    A task is one head and a block of queries. The grid of keys is walked in strips of columns and, inside a strip, in tiles of
-    whole rows: the bias of a tile is one vector per row plus one vector per column. As queries are the lanes, neither bias nor
-    softmax needs shuffles or sums across lanes, whatever the size of the grid.
+    A task is one head and a block of queries. The grid of keys is walked in strips of columns and, inside a strip, in
+    tiles of whole rows: the bias of a tile is one vector per row plus one vector per column. As queries are the lanes,
+    neither bias nor softmax needs shuffles or sums across lanes, whatever the size of the grid. What a query gets does
+    not depend on the block it is in.
 
-    Scratch of a thread, in bytes: 2 * head_dim * (BLOCK * LANES + 2 * KEYS) for q, k, v, 4 * head_dim * BLOCK * LANES for sums,
-    8 * KEYS * BLOCK * LANES for bias, 6 * KEYS * VECTORS * LANES for scores and weights: 0.42 MiB at head_dim 64.
+    Scratch of a thread in bytes, at head_dim 64 0.42 MiB:
+    head_dim * (6 * BLOCK * LANES + 4 * KEYS) for queries, sums, keys and values, 8 * KEYS * BLOCK * LANES for bias,
+    6 * KEYS * VECTORS * LANES for scores and weights.
 
     ``bf16_dot`` allows the dot products of AVX512-BF16, where the compiler has them.
     """
@@ -130,7 +133,15 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
         """scores[., key, query] = key . query"""
         if T.call_extern("int32", "bf16_dot") > 0:
             T.call_extern(
-                "int32", "bf16_dot_keys", scores.data, keys.data, queries.data, vector, vectors, T.ceildiv(count, 4), head_dim
+                "int32",
+                "bf16_dot_keys",
+                scores.data,
+                keys.data,
+                queries.data,
+                vector,
+                vectors,
+                T.ceildiv(count, 4),
+                head_dim,
             )
         else:
             dot = T.alloc_local((4, LANES), "float32")
@@ -172,9 +183,9 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
 
     @T.macro
     def exp2(result, lane, exponent):
-        """result[lane] = 2^exponent for exponents <= 0 with a relative error below 3e-6; 0 below 2^-126, NaN for NaN.
+        """result[lane] = 2^exponent for exponents <= 0, to a relative error of 3e-6; 0 below 2^-126, NaN for NaN.
 
-        The fraction in [-1/2, 1/2] goes through a polynomial of least relative error, the integer into the exponent's bits.
+        The fraction in [-1/2, 1/2] goes through a polynomial of least relative error, the integer to the exponent.
         """
         exact: T.float32 = exponent
         clamped: T.float32 = T.Select(exact < T.float32(-127), T.float32(-127), exact)
@@ -197,14 +208,14 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
             for lane in T.serial(LANES):
                 best: T.float32 = top[vector + n, lane]
                 # While every key so far is removed, -inf - -inf must not make a NaN that later keys inherit.
-                shift[lane] = T.Select(best == -T.infinity("float32"), T.float32(0), best) * LOG2_E
-                exp2(low, lane, factor[n, lane] * LOG2_E - shift[lane])
+                shift[lane] = T.Select(best == -T.infinity("float32"), T.float32(0), best)
+                exp2(low, lane, (factor[n, lane] - shift[lane]) * LOG2_E)
                 factor[n, lane] = low[lane]
                 partial[lane] = total[vector + n, lane] * low[lane]
             for j in T.serial(T.ceildiv(count, 2)):
                 for lane in T.serial(LANES):
-                    exp2(low, lane, scores[n, 2 * j, lane] * LOG2_E - shift[lane])
-                    exp2(high, lane, scores[n, 2 * j + 1, lane] * LOG2_E - shift[lane])
+                    exp2(low, lane, (scores[n, 2 * j, lane] - shift[lane]) * LOG2_E)
+                    exp2(high, lane, (scores[n, 2 * j + 1, lane] - shift[lane]) * LOG2_E)
                     partial[lane] = partial[lane] + (low[lane] + high[lane])
                     low_bits: T.int32 = bfloat16_bits(T.reinterpret(low[lane], "int32"))
                     high_bits: T.int32 = bfloat16_bits(T.reinterpret(high[lane], "int32"))
@@ -319,7 +330,7 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
                 head: T.int32 = T.truncdiv(task, blocks)
                 b = T.cast(T.truncdiv(head, heads), "int64")
                 h = T.cast(T.truncmod(head, heads), "int64")
-                # Whole vectors, shared out evenly: over blocks, and inside a block over groups that meet a tile together.
+                # Whole vectors, shared out evenly: over blocks, and in a block over groups that meet a tile together.
                 first = share(all_vectors, block, blocks)
                 task_vectors = share(all_vectors, block + 1, blocks) - first
                 count = T.min(task_vectors * LANES, seq_len - first * LANES)
@@ -404,7 +415,7 @@ def bfloat16_bits(bits: Any) -> Any:
     return ((bits + 32767 + ((bits >> 16) & 1)) >> 16) & 65535
 
 
-# What the C code generator cannot express: products of pairs of bfloat16 added to float32. The compiler decides at build time.
+# What the C code generator cannot express: products of bfloat16 pairs added to float32. The compiler decides if it can.
 BF16_DOT = """
 #if defined(__AVX512BF16__)
 #include <immintrin.h>
@@ -422,7 +433,8 @@ inline __m512bh load_pairs(const void* pairs) { return (__m512bh)_mm512_loadu_si
 
 // scores[vector][key][lane] for 4 keys.
 template <int N>
-inline void keys_by_vectors(float* scores, const int16_t* keys, const int32_t* queries, int32_t tiles, int32_t head_dim) {
+inline void keys_by_vectors(
+    float* scores, const int16_t* keys, const int32_t* queries, int32_t tiles, int32_t head_dim) {
   for (int32_t tile = 0; tile < tiles; ++tile, keys += 4 * head_dim, scores += 4 * LANES) {
     __m512 dot[4][N];
     for (int r = 0; r < 4; ++r)
