@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Union
+from typing import Any, BinaryIO, Union
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch import Tensor
 from .operator import row_bytes
 
 BmpSource = Union[str, "os.PathLike[str]", bytes, BinaryIO]
+Box = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class BmpBatch:
 
     def to(self, device: str | torch.device) -> BmpBatch:
         """The batch on another device."""
-        moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in vars(self).items()}
+        moved: dict[str, Any] = {
+            name: value.to(device) if isinstance(value, Tensor) else value for name, value in vars(self).items()
+        }
         return BmpBatch(**moved)
 
 
@@ -103,8 +106,9 @@ def _read(data: bytes, name: str) -> tuple[memoryview, int, int]:
     except Exception as error:  # Pillow raises many kinds for a broken header
         raise _error(name, f"its header cannot be read ({error})") from error
     with image:
-        codec, _, offset, arguments = image.tile[0]
+        tile: tuple[Any, ...] = image.tile[0]
         width, height = image.size
+    codec, _, offset, arguments = tile
     if codec != "raw":
         raise _error(name, "it is compressed")
     raw_mode, _, direction = arguments
@@ -138,7 +142,7 @@ def _check_size_fields(data: bytes, offset: int, length: int, name: str) -> None
         )
 
 
-def _box(crop: Sequence[int], index: int, names: Sequence[str], sizes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+def _box(crop: Sequence[int], index: int, names: Sequence[str], sizes: Sequence[tuple[int, int]]) -> Box:
     if len(crop) != 5:
         raise ValueError(f"pack_bmps: crop {index} must be (image, top, left, height, width), got {tuple(crop)}")
     image, top, left, height, width = crop

@@ -42,4 +42,5 @@ def upright(pixels: Tensor, offset: int, signed_height: int, width: int) -> Tens
     rows = pixels[offset : offset + height * row_bytes].view(height, row_bytes)[:, : 3 * width]
     if signed_height > 0:
         rows = rows.flip(0)
-    return rows.unflatten(1, (width, 3)).flip(2)
+    image: Tensor = rows.unflatten(1, (width, 3)).flip(2)
+    return image
