@@ -337,29 +337,23 @@ def test_one_compiled_function_serves_every_square() -> None:
 # -- scratch -----------------------------------------------------------------------------------------------------------
 
 PEAK = """
-import resource, sys
 import torch
 from cann_ops_tilelang.attn_rel_h_rel_w import attn_rel_h_rel_w
+from cann_ops_tilelang.attn_rel_h_rel_w.kernels import cpu
+
+def status(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field))
 
 torch.set_num_threads(2)
-def arguments(side):
-    q, k, v = torch.randn(1, side * side, 3, 12, 64).bfloat16().unbind(2)
-    rel_h, rel_w = torch.randn(2, 1, 12, side * side, side).bfloat16()
-    return q, k, v, rel_h, rel_w
-
-attn_rel_h_rel_w(*arguments(8))
-inputs = arguments(64)
-def current():
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
-def peak():
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+q, k, v = torch.randn(1, 4096, 3, 12, 64).bfloat16().unbind(2)
+rel_h, rel_w = torch.randn(2, 1, 12, 4096, 64).bfloat16()
+cpu.build(64)
 with open("/proc/self/clear_refs", "w") as file:
-    file.write("5")
-before = current()
-result = attn_rel_h_rel_w(*inputs)
-print(peak() - before - result.nbytes // 1024)
+    file.write("5")  # the peak starts again from here
+before = status("VmRSS")
+result = attn_rel_h_rel_w(q, k, v, rel_h, rel_w)
+print(status("VmHWM") - before - result.nbytes // 1024)
 """
 
 
@@ -368,4 +362,4 @@ print(peak() - before - result.nbytes // 1024)
 def test_memory_beyond_inputs_and_output_at_side_64() -> None:
     """Peak resident memory of the call, in a fresh process, on two threads."""
     result = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
-    assert int(result.stdout) <= 3 * 1024
+    assert 400 < int(result.stdout) <= 3 * 1024  # KiB; less than one thread's scratch would be a measurement gone wrong
