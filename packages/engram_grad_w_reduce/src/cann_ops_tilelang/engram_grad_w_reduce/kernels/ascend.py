@@ -70,8 +70,8 @@ def build(columns: int, num_cores: int) -> Any:
     tiles = ceildiv(columns, width)
     blocks = min(tiles, num_cores)
     rows = PIECE_BYTES // (4 * width)
-    pairs = range(0, width - LANES, 2 * LANES)
-    single = range(width - LANES if width // LANES % 2 else width, width, LANES)
+    pairs = tuple(range(0, width - LANES, 2 * LANES))
+    single = tuple(range(width - LANES if width // LANES % 2 else width, width, LANES))
     num_partials = T.dynamic("num_partials")
 
     @T.macro
