@@ -59,8 +59,8 @@ def kernel(target: Target, *, auto_schedule: bool = True) -> Callable[[Callable[
 
     ``cpu``: the prim_func's parameters ``begin`` and ``end`` (int32) are the range of independent tasks to run. The
     compiled kernel is called as ``build(...)(*arguments, *dynamic, tasks, grain)``: addresses and numbers in the order
-    of the prim_func, then the values of its ``T.dynamic`` symbols, then the number of tasks and the least number of
-    tasks that is worth a thread.
+    of the prim_func, then the values of its ``T.dynamic`` symbols (those of shapes, then those of strides), then the
+    number of tasks and the least number of tasks that is worth a thread.
 
     ``ascend``: called as ``build(...)(*arguments, *dynamic)``; the launch goes to the current stream. Without
     ``auto_schedule`` instructions stay in the order of the source and the kernel synchronises its pipes itself, as a
@@ -373,18 +373,15 @@ _C_POINTERS = {
 
 
 def _dynamic_symbols(prim_func: Any) -> list[Any]:
+    """In TileLang's order: the symbols of all shapes, then those of all strides."""
     from tvm import tirx
 
-    symbols: list[Any] = []
-    names = {variable.name for variable in prim_func.params}
-    for variable in prim_func.params:
-        if variable in prim_func.buffer_map:
-            buffer = prim_func.buffer_map[variable]
-            for extent in [*buffer.shape, *buffer.strides]:
-                if isinstance(extent, tirx.Var) and extent.name not in names:
-                    names.add(extent.name)
-                    symbols.append(extent)
-    return symbols
+    buffers = [prim_func.buffer_map[variable] for variable in prim_func.params if variable in prim_func.buffer_map]
+    extents = [extent for buffer in buffers for extent in buffer.shape]
+    extents += [stride for buffer in buffers for stride in buffer.strides]
+    declared = {variable.name for variable in prim_func.params}
+    symbols = {extent.name: extent for extent in extents if isinstance(extent, tirx.Var)}
+    return [symbol for name, symbol in symbols.items() if name not in declared]
 
 
 @contextlib.contextmanager

@@ -27,9 +27,9 @@ def launch(input_embeds: Any, image_embeds: Any, image_starts: Any, cu_image_tok
         image_starts.data_ptr(),
         cu_image_tokens.data_ptr(),
         input_embeds.shape[0],
-        input_embeds.stride(0) * halves,
         num_rows,
         image_starts.shape[0],
+        input_embeds.stride(0) * halves,
     )
 
 

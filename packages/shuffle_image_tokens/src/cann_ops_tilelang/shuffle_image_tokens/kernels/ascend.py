@@ -30,8 +30,8 @@ def launch(input_embeds: Any, image_starts: Any, cu_image_tokens: Any, groups: i
         cu_image_tokens.data_ptr(),
         groups,
         num_tokens,
-        input_embeds.stride(0) * halves,
         image_starts.shape[0],
+        input_embeds.stride(0) * halves,
     )
 
 
