@@ -94,7 +94,7 @@ class TestBmpToPatches(OperatorTests):
         ]
 
 
-@pytest.mark.parametrize("patch_size", [1, 14, 16, 17, 22, 40])
+@pytest.mark.parametrize("patch_size", [1, 14, 16, 17, 22])
 @pytest.mark.parametrize("top_down", [False, True])
 @pytest.mark.parametrize("constants", [HALF, CLIP, IMAGENET, WHOLE_RANGE], ids=["half", "clip", "imagenet", "range"])
 def test_equals_the_formula_on_what_pillow_decodes(
@@ -203,7 +203,7 @@ def test_many_empty_crops_of_no_image() -> None:
 
 
 @pytest.mark.on("cpu")
-@pytest.mark.parametrize("patch_size", [16, 17, 22, 64])
+@pytest.mark.parametrize("patch_size", [16, 22])
 def test_the_portable_kernel_gives_the_same_bits(patch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one for processors without AVX-512 VBMI, and a file that ends with the last pixel."""
     from cann_ops_tilelang.bmp_to_patches.kernels import cpu
