@@ -37,6 +37,12 @@ def test_every_buffer_has_one_dma_and_tiles_do_not_overlap(columns):
     assert "asc_vf_call" not in source, "the kernel must use SIMD instructions alone"
 
 
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_accumulators_are_registers_of_their_own(columns):
+    source, _ = lower(columns)
+    assert not re.search(r"(total|gradient\w*)\[[^\]0-9]", source)
+
+
 def test_partials_load_while_the_piece_before_is_summed():
     source, _ = lower(4 * 6144)
     loop = source[source.index("for (int32_t piece") :]

@@ -57,8 +57,8 @@ def build(patch_size: int, cropped: bool, num_cores: int) -> Any:
     the contract. ``crops`` is not touched unless ``cropped``.
 
     A core has a contiguous share of the patches, cut into tiles: neighbours in one row of patches, for size 16 up to
-    32. Their pixels come with one DMA of patch_size bursts and the values leave with one, each byte moved once; one tile
-    loads while another is computed and stored. A page of 1024 x 1024 takes 360 DMAs of 26 KB on average.
+    32. Their pixels come with one DMA of patch_size bursts and the values leave with one, each byte moved once; one
+    tile loads while another is computed and stored. A page of 1024 x 1024 takes 360 DMAs of 26 KB on average.
 
     A result depends on a byte and its channel alone, so a core divides, exactly and in float32, for 256 levels of three
     channels. Every 128 values then cost five vector instructions: two gathers, one for their bytes, by a table that
