@@ -1,6 +1,9 @@
 """Operators composed in single compiled graphs, equal to eager."""
 
 import io
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -182,6 +185,32 @@ def test_all_operators_in_one_graph(device: str) -> None:
         assert_agree((actual[0], mine), (expected[0], eager))
         torch.testing.assert_close(actual[1], expected[1])
         assert calc_diff(engram_mine[4], engram_eager[4]) < 1e-10
+
+
+# -- host-side checks of device values -------------------------------------------------------------------------------
+
+CHECKED = """
+import torch
+from cann_ops_tilelang.replace_input_embeds import replace_input_embeds
+embeds, images = torch.zeros(4, 16, device="npu"), torch.ones(2, 16, device="npu")
+starts, bounds = torch.tensor([3], device="npu").int(), torch.tensor([0, 2], device="npu").int()
+try:
+    replace_input_embeds(embeds, images, starts, bounds)
+    print("unchecked")
+except ValueError as error:
+    print(error)
+assert not embeds.cpu().any()
+"""
+
+
+@pytest.mark.on("npu")
+@pytest.mark.parametrize(("setting", "printed"), [("0", "unchecked"), ("1", "replace_input_embeds: image_starts")])
+def test_values_are_checked_on_npu_on_request(setting: str, printed: str) -> None:
+    """A span that leaves the tensor is left out, or, with CANN_OPS_TILELANG_CHECK=1, is an error."""
+    environment = {**os.environ, "CANN_OPS_TILELANG_CHECK": setting}
+    result = subprocess.run([sys.executable, "-c", CHECKED], env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert printed in result.stdout
 
 
 @pytest.mark.on("cpu")

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -22,6 +24,13 @@ from .faults import single_faults
 from .graphs import Evidence, count_nodes, graph_evidence
 from .guards import Guarded, unchanged
 from .numerics import bit_equal
+
+# Small numbers hit neighbouring images, large ones overflow.
+INDEX_VALUES = st.one_of(
+    st.sampled_from([-(2**31), -(2**31) + 1, -1, 0, 1, 2**30, 2**31 - 1]),
+    st.integers(-60, 120),
+    st.integers(-(2**31), 2**31 - 1),
+)
 
 BACKENDS = {"cpu": ("eager", "aot_eager", "inductor"), "npu": ("npugraph_ex",)}
 
@@ -334,6 +343,42 @@ class OperatorTests:
         code += "; npu = getattr(torch, 'npu', None); assert npu is None or not npu.is_initialized()"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+    # -- wrong values on NPU --------------------------------------------------------------------------------------
+
+    @pytest.mark.on("npu")
+    def test_wrong_index_values_never_leave_a_tensor(self) -> None:
+        """Where the host cannot look at index tensors, no value in them causes an access outside a tensor.
+
+        On a simulated device every such access is an error; the guards see writes next to the tensors.
+        """
+        specs = [spec for spec in self.op.contract.tensors if spec.dtypes[0] in (torch.int32, torch.int64)]
+        call = self.valid_calls()[0]
+        names = [spec.name for spec in specs if self.named(call)[spec.name] is not None]
+        if not names:
+            return
+
+        @settings(max_examples=300, deadline=None, database=None, derandomize=True)
+        @given(st.data())
+        def corrupt(data: st.DataObject) -> None:
+            named = self.named(call.clone())
+            for _ in range(data.draw(st.integers(1, 4))):
+                flat = named[data.draw(st.sampled_from(names))].view(-1)
+                flat[data.draw(st.integers(0, flat.numel() - 1))] = data.draw(INDEX_VALUES)
+            guards: list[Guarded] = []
+
+            def guarded(tensor: Tensor) -> Tensor:
+                guards.append(Guarded(copy_to(tensor, "npu")))
+                return guards[-1].tensor
+
+            inside = self._rebuilt(named).map(guarded)
+            before = [tensor.cpu().clone() for tensor in self.read(inside)]
+            self.effects(type(self).operator, inside)
+            for guard in guards:
+                guard.check()
+            self.assert_bit_equal(self.read(inside), before)
+
+        corrupt()
 
     # -- ACL graphs ----------------------------------------------------------------------------------------------
 
