@@ -107,26 +107,21 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
                     bias[n, c, lane] = to_float32(rel[row + c])
 
     @T.macro
-    def load_keys(keys, k, offset, stride, grid_w, columns, count):
-        # Up to a multiple of 4 the last key is repeated.
-        for j in T.serial(T.ceildiv(count, 4) * 4):
-            key: T.int32 = T.min(j, count - 1)
-            row: T.int64 = offset + token_of(key, columns, grid_w) * stride
+    def load_tokens(keys, values, k, v, k_offset, v_offset, k_stride, v_stride, grid_w, columns, count):
+        # Two tokens at a time, up to a multiple of 4: the last key is repeated, an odd value is paired with zeros.
+        for j in T.serial(T.ceildiv(count, 4) * 2):
+            first: T.int64 = token_of(T.min(2 * j, count - 1), columns, grid_w)
+            second: T.int64 = token_of(T.min(2 * j + 1, count - 1), columns, grid_w)
             for d in T.serial(head_dim):
-                keys[j, d] = k[row + d]
-
-    @T.macro
-    def load_values(values, v, offset, stride, grid_w, columns, count):
-        # Pairs of keys; an odd one is paired with zeros.
-        for j in T.serial(T.ceildiv(count, 2)):
-            row: T.int64 = offset + token_of(2 * j, columns, grid_w) * stride
+                keys[2 * j, d] = k[k_offset + first * k_stride + d]
+            for d in T.serial(head_dim):
+                keys[2 * j + 1, d] = k[k_offset + second * k_stride + d]
             if 2 * j + 1 < count:
-                next_row: T.int64 = offset + token_of(2 * j + 1, columns, grid_w) * stride
                 for d in T.serial(head_dim):
-                    values[j, d] = pair_of(v[row + d], v[next_row + d])
+                    values[j, d] = pair_of(v[v_offset + first * v_stride + d], v[v_offset + second * v_stride + d])
             else:
                 for d in T.serial(head_dim):
-                    values[j, d] = pair_of(v[row + d], 0)
+                    values[j, d] = pair_of(v[v_offset + first * v_stride + d], 0)
 
     @T.macro
     def dot_keys(scores, keys, queries, vector, vectors, count):
@@ -217,9 +212,10 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
                     exp2(low, lane, (scores[n, 2 * j, lane] - shift[lane]) * LOG2_E)
                     exp2(high, lane, (scores[n, 2 * j + 1, lane] - shift[lane]) * LOG2_E)
                     partial[lane] = partial[lane] + (low[lane] + high[lane])
-                    low_bits: T.int32 = bfloat16_bits(T.reinterpret(low[lane], "int32"))
-                    high_bits: T.int32 = bfloat16_bits(T.reinterpret(high[lane], "int32"))
-                    weights[n, j, lane] = low_bits | (high_bits << 16)
+                    # Rounded to nearest, ties up: weights are not negative.
+                    low_bits: T.int32 = T.reinterpret(low[lane], "int32") + 32768
+                    high_bits: T.int32 = T.reinterpret(high[lane], "int32") + 32768
+                    weights[n, j, lane] = ((low_bits >> 16) & 65535) | (high_bits & -65536)
             for lane in T.serial(LANES):
                 total[vector + n, lane] = partial[lane]
 
@@ -358,9 +354,20 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
                         load_bias(bias_h, rel_h, h_offset, strides[3, 2], rows, task_vectors, count)
                         token = T.cast(row * grid_w + column, "int64")
                         k_offset: T.int64 = b * strides[1, 0] + token * strides[1, 1] + h * strides[1, 2]
-                        load_keys(keys, k, k_offset, strides[1, 1], grid_w, columns, rows * columns)
                         v_offset: T.int64 = b * strides[2, 0] + token * strides[2, 1] + h * strides[2, 2]
-                        load_values(values, v, v_offset, strides[2, 1], grid_w, columns, rows * columns)
+                        load_tokens(
+                            keys,
+                            values,
+                            k,
+                            v,
+                            k_offset,
+                            v_offset,
+                            strides[1, 1],
+                            strides[2, 1],
+                            grid_w,
+                            columns,
+                            rows * columns,
+                        )
                         groups: T.int32 = (task_vectors + VECTORS - 1) // VECTORS
                         for group in T.serial(groups):
                             vector = share(task_vectors, group, groups)
