@@ -14,6 +14,8 @@ LANES = 64
 MIN_CHUNKS, MAX_CHUNKS = 3, 8
 # Partials are summed in pieces of this size, one loading while the other is summed.
 PIECE_BYTES = 1 << 15
+# A single chunk has no neighbour to halve its loads with. It is summed in pieces that fill UB, which saves the carries.
+WHOLE_BYTES = 240 * 1024
 
 
 def launch(
@@ -69,7 +71,8 @@ def build(columns: int, num_cores: int) -> Any:
     width = tile_chunks(chunks, num_cores) * LANES
     tiles = ceildiv(columns, width)
     blocks = min(tiles, num_cores)
-    rows = PIECE_BYTES // (4 * width)
+    stages, piece_bytes = (2, PIECE_BYTES) if chunks > 1 else (1, WHOLE_BYTES)
+    rows = piece_bytes // (4 * width)
     pairs = tuple(range(0, width - LANES, 2 * LANES))
     single = tuple(range(width - LANES if width // LANES % 2 else width, width, LANES))
     num_partials = T.dynamic("num_partials")
@@ -144,7 +147,7 @@ def build(columns: int, num_cores: int) -> Any:
                 T.copy(weight_embed[first:end], embed_ub[0 : end - first])
                 T.copy(grad_weight_hidden[first:end], grad_hidden_ub[0 : end - first])
                 T.copy(grad_weight_embed[first:end], grad_embed_ub[0 : end - first])
-                for piece in T.Pipelined(pieces, num_stages=2):
+                for piece in T.Pipelined(pieces, num_stages=stages):
                     p = piece * rows
                     n = T.min(rows, num_partials - p)
                     T.copy(grad_w_partial[p : p + n, first:end], piece_ub[0:n, 0 : end - first])
