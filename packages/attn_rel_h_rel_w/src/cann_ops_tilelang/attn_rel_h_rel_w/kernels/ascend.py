@@ -41,7 +41,8 @@ def launch(
         return
     batch, seq_len, heads, head_dim = q.shape
     grid_h, grid_w = grid_hw or (math.isqrt(seq_len), math.isqrt(seq_len))
-    strides = [stride for tensor in (q, k, v, rel_h, rel_w) for stride in tensor.stride()[:3]]
+    strides = [tensor.stride(dim) for tensor in (q, k, v) for dim in (0, 2, 1)]
+    strides += [tensor.stride(dim) for tensor in (rel_h, rel_w) for dim in (0, 1, 2)]
     build(head_dim, grid_h, grid_w, num_cube_cores())(
         out.data_ptr(),
         q.data_ptr(),
@@ -115,9 +116,9 @@ def build(head_dim: int, grid_h: int, grid_w: int, num_cores: int) -> Any:
     widened_w = list(range(0, columns_w, LANES))
     batch = T.dynamic("batch")
     heads = T.dynamic("heads")
-    q_b, q_s, q_h = (T.dynamic(f"q_stride_{n}", "int64") for n in "bsh")
-    k_b, k_s, k_h = (T.dynamic(f"k_stride_{n}", "int64") for n in "bsh")
-    v_b, v_s, v_h = (T.dynamic(f"v_stride_{n}", "int64") for n in "bsh")
+    q_b, q_h, q_s = (T.dynamic(f"q_stride_{n}", "int64") for n in "bhs")
+    k_b, k_h, k_s = (T.dynamic(f"k_stride_{n}", "int64") for n in "bhs")
+    v_b, v_h, v_s = (T.dynamic(f"v_stride_{n}", "int64") for n in "bhs")
     h_b, h_h, h_s = (T.dynamic(f"rel_h_stride_{n}", "int64") for n in "bhs")
     w_b, w_h, w_s = (T.dynamic(f"rel_w_stride_{n}", "int64") for n in "bhs")
 

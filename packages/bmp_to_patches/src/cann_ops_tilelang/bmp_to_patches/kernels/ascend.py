@@ -108,8 +108,7 @@ def build(patch_size: int, cropped: bool, num_cores: int) -> Any:
         for first in levels:
             level = S.vcvt(S.vci(first, "int32"), "float32", all32)
             level = S.vdiv(level, S.vdup(T.float32(255), "float32", all32), all32, precision="exact")
-            level = S.vsub(level, S.vdup(mean, "float32", all32), all32)
-            level = S.vdiv(level, S.vdup(std, "float32", all32), all32, precision="exact")
+            level = S.vdiv(S.vsub(level, mean, all32), std, all32, precision="exact")
             level = T.reinterpret(S.vcvt(level, "bfloat16", all32, sat=False), "uint16x128")
             S.vsts(values[256 * channel + first], level, all32, "PK_B32")
 
@@ -155,7 +154,9 @@ def build(patch_size: int, cropped: bool, num_cores: int) -> Any:
                 S.vsts(result[slot, g * span + v * LANES], value, present)
 
     @T.macro
-    def look_up_checked(result, pixels, values, slot, count, top, left, height, width, offset, step, flipped, limit):
+    def look_up_checked(
+        result, pixels, values, slot, count, top, left, height, width, offset, step, flipped, num_bytes
+    ):
         """The same, pixel by pixel from global memory; zero for a pixel outside its image or the buffer."""
         for part in T.serial(T.ceildiv(count * span, THREADS)):
             for thread in T.Parallel(THREADS):
@@ -169,9 +170,9 @@ def build(patch_size: int, cropped: bool, num_cores: int) -> Any:
                 value = T.uint16(0)
                 if row >= 0 and row < height and column >= 0 and column < width:
                     stored = T.if_then_else(flipped > 0, height - 1 - row, row)
-                    if offset >= 0 and stored <= T.truncdiv(limit - offset, step):
+                    if offset >= 0 and stored <= T.truncdiv(num_bytes - offset, step):
                         address = offset + stored * step + 3 * column + 2 - channel
-                        if address < limit:
+                        if address < num_bytes:
                             value = values[256 * channel + T.cast(pixels[address], "int32")]
                 result[slot, i] = value
 
@@ -226,9 +227,9 @@ def build(patch_size: int, cropped: bool, num_cores: int) -> Any:
             )
 
             with T.SimdVF():
-                value_table(values, 0, mean_r, std_r)
-                value_table(values, 1, mean_g, std_g)
-                value_table(values, 2, mean_b, std_b)
+                value_table(values, 0, S.vdup(mean_r, "float32"), S.vdup(std_r, "float32"))
+                value_table(values, 1, S.vdup(mean_g, "float32"), S.vdup(std_g, "float32"))
+                value_table(values, 2, S.vdup(mean_b, "float32"), S.vdup(std_b, "float32"))
                 clear(tile)
             oriented = -1
             turn = 0
