@@ -194,7 +194,10 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
 
     @T.macro
     def exponentiate(weights, factor, scores, top, total, vector, vectors, count):
-        """weights = exp(scores - top) by pairs of keys; total += their sum; factor = exp(old_top - top)"""
+        """weights = exp(scores - top), by pairs of keys; total = factor * total + their sum
+
+        factor comes as the old top and leaves as exp(old top - top).
+        """
         shift = T.alloc_local((LANES,), "float32")
         partial = T.alloc_local((LANES,), "float32")
         low = T.alloc_local((LANES,), "float32")
@@ -391,7 +394,7 @@ def build(head_dim: int, bf16_dot: bool = True) -> Any:
 
 def share(total: Any, part: Any, parts: Any) -> Any:
     """Where a part begins, of a total shared out evenly."""
-    return T.truncdiv(total * part, parts)
+    return T.truncdiv(total, parts) * part + T.min(part, T.truncmod(total, parts))
 
 
 def token_of(key: Any, columns: Any, grid_w: Any) -> Any:
