@@ -1,8 +1,8 @@
 """A pytest plugin: runs the tests of tile-kernels on the simulated Ascend, with host tensors and without torch_npu.
 
 The package is used as installed. Around it: TileLang compiles for Ascend with its Cython backend and the simulator's
-toolkit, and hands tensors in host memory to the kernels. The package asks for the device in one module, so that module is
-loaded first and given a host device with the cores of an Ascend 950. Of each test the smallest case runs.
+toolkit, and hands tensors in host memory to the kernels. The package asks for the device in one module, so that module
+is loaded first and given a host device with the cores of an Ascend 950.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def checked_call(make_call: Any) -> Any:
         def checked(*arguments: Any, **options: Any) -> Any:
             tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor) and argument.numel()]
             # Some kernels allocate their results or follow addresses from a table: not all of their tensors are known.
-            unknown = adapter.result_idx or "multilayer" in adapter.prim_func.attrs["global_symbol"]
+            unknown = adapter.result_idx or re.match("batched|.*multilayer", adapter.prim_func.attrs["global_symbol"])
             registered = [] if unknown else [(tensor.data_ptr(), extent(tensor)) for tensor in tensors]
             for address, size in registered:
                 core().asim_memory_add(address, size, b"tensor")
@@ -74,12 +74,14 @@ def extent(tensor: torch.Tensor) -> int:
 def use_host_tensors() -> None:
     """Three functions of the package look at the type of a tensor's device, which is no npu here."""
     import tile_kernels
+    from tile_kernels.quant import per_token_cast_and_cast_back_asc as ascend
+    from tile_kernels.quant import per_token_cast_and_cast_back_kernel as wrapper
 
-    cast = sys.modules["tile_kernels.quant.per_token_cast_and_cast_back_kernel"]
-    from tile_kernels.quant.per_token_cast_and_cast_back_asc import get_per_token_cast_and_cast_back_kernel_asc as ascend
+    def for_ascend(use_pdl: bool, **options: Any) -> Any:
+        options["num_vec_cores"] = tile_kernels.config.get_num_vec_cores()
+        return ascend.get_per_token_cast_and_cast_back_kernel_asc(**options)
 
-    cores = tile_kernels.config.get_num_vec_cores
-    cast.get_per_token_cast_and_cast_back_kernel_cuda = lambda use_pdl, **options: ascend(**options, num_vec_cores=cores())
+    wrapper.get_per_token_cast_and_cast_back_kernel_cuda = for_ascend
     tile_kernels.quant.batched_transpose_weight_sf = without_asserts("quant", "batched_transpose_weight_sf")
     tile_kernels.rand.randn = without_asserts("rand", "randn")
     tile_kernels.rand.randn_like = sys.modules["tile_kernels.rand.randn_kernel"].randn_like
@@ -141,6 +143,8 @@ def install() -> None:
     assert tile_kernels.config is config
     # The tests' sizes are a board's: thousands of tokens.
     generator.generate_num_tokens = lambda level, alignment=1, backward_only=False: [align(TOKENS, alignment)]
+    experts = {"num_send_tokens": TOKENS, "num_topk": 6, "num_experts": 4, "num_ep_ranks": 8}
+    generator.generate_moe_params = lambda level: [dict(experts)]
     use_host_tensors()
     sys.modules["tile_kernels.torch.swiglu"].torch = TorchWithExactExp()
     if os.environ["PEERS_FAMILY"] == "rand":
@@ -153,28 +157,35 @@ def install() -> None:
 install()
 
 
+def case_name(node: str) -> str:
+    """`quant/test_cast.py::test_cast[e4m3]`: a test, with the number format of its case if it has one."""
+    number_format = re.search(r"\bfmt=(\w+)", node)
+    return node.split("[")[0].split("tests/", 1)[-1] + (f"[{number_format[1]}]" if number_format else "")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    by_test: dict[tuple[Path, str], list[pytest.Item]] = {}
+    """Of every test, and of each of its number formats, the smallest case."""
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("benchmark") is None and "benchmark" not in item.name:
-            by_test.setdefault((item.path, item.originalname), []).append(item)
-    items[:] = [
-        min(cases, key=lambda item: max(map(int, re.findall(r"\d+", item.name)), default=0))
-        for cases in by_test.values()
-    ]
+            cases.setdefault(case_name(item.nodeid), []).append(item)
+    items[:] = [min(group, key=largest_number) for group in cases.values()]
+
+
+def largest_number(item: pytest.Item) -> int:
+    return max(map(int, re.findall(r"\d+", item.name)), default=0)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    name = report.nodeid.split("[")[0].split("tests/", 1)[-1]
+    name = case_name(report.nodeid)
     if report.failed:
         text = str(report.longrepr)
-        start = max(text.find("KernelError:"), text.find("does not compile"), text.find("InternalError"))
+        start = max(text.find("KernelError:"), text.find("does not compile"))
         outcomes[name] = "failed: " + (text[start : start + 2000] if start >= 0 else text[-2000:])
     elif report.skipped:
-        outcomes.setdefault(
-            name, f"skipped: {report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr}"
-        )
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        outcomes.setdefault(name, f"skipped: {reason}")
     elif report.when == "call":
         outcomes.setdefault(name, "passed")
 

@@ -224,6 +224,13 @@ PIPELINE = {
         at=(VECTOR, "PIPE_S", "1e30f"),
         other=(VECTOR, "PIPE_MTE2", LOAD),
     ),
+    "scalar_uses_what_was_never_written": Bug(
+        (r"asc_init\(\);", "asc_init(); int64_t shift = ((__ubuf__ int32_t*)asim_ub)[15000] & 1;"),
+        (r"&\(a\[", "&((a + shift * 64 * (block_idx == 0))["),
+        code="uninitialised",
+        memory="UB",
+        at=(VECTOR, "PIPE_S", "[15000]"),
+    ),
     "pipe_of_another_core": Bug(
         (r"asc_init\(\);", "asc_init(); asc_sync_notify(PIPE_M, PIPE_FIX, event_t(0));"),
         code="argument",
@@ -292,6 +299,10 @@ def variants(prim_func: Any, bugs: dict[str, Bug]) -> tuple[ascend_sim.Library, 
     includes = "".join(line for line in source.splitlines(keepends=True) if line.startswith("#include"))
     body = source[source.rindex("#include") :].split("\n", 1)[1]
     text = includes + body.replace(kernel, f"{kernel}_clean")
+    ignored = edit(
+        body, r"asc_init\(\);", "asc_init(); if (((__ubuf__ int32_t*)asim_ub)[15000] == 1 && block_idx < 0) c[0] = 1;"
+    )
+    text += ignored.replace(kernel, f"{kernel}_ignored")
     for name, bug in bugs.items():
         variant = body
         for pattern, replacement in bug.edits:
@@ -367,6 +378,11 @@ def test_bug_in_a_pipeline(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"pipeline_kernel_{name}" in str(error.value)
     # The failure leaves nothing behind.
     a, b, c = launch_pipeline("clean")
+    np.testing.assert_array_equal(c, a + b)
+
+
+def test_scalar_garbage_that_changes_nothing_is_no_bug() -> None:
+    a, b, c = launch_pipeline("ignored")
     np.testing.assert_array_equal(c, a + b)
 
 

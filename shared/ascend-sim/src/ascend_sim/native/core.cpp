@@ -312,6 +312,19 @@ struct Library {
   uint64_t base = 0, end = 0;
 };
 
+// A page of global memory before the run, and which of its bytes the run has written.
+struct Saved {
+  uint8_t before[4096];
+  uint64_t written[64];
+};
+
+// Scalar code that read bytes of UB that were never written.
+struct Garbage {
+  uint32_t block = 0, site = 0;
+  int core = 0;
+  uint64_t at = 0, bytes = 0;
+};
+
 struct Run {
   const asim_kernel* kernel = nullptr;
   const void* arguments = nullptr;
@@ -328,6 +341,9 @@ struct Run {
   uint64_t last_page = ~0ull;
   Page* last_page_cells = nullptr;
   std::unordered_map<uint64_t, PipeClock> atomics;
+  std::unordered_map<uint64_t, std::unique_ptr<Saved>> saved;
+  Garbage garbage;
+  bool again = false;  // the second run, with other garbage
   std::string error;
 };
 
@@ -447,16 +463,20 @@ std::string source_json(uint32_t site) {
 }
 
 // Records a report; `details` is a JSON fragment that starts with a comma, or empty.
-void set_error(const std::string& code, const std::string& message, const CoreState* core, Pipe pipe, uint32_t site,
-               const std::string& details = "") {
+void set_error(const std::string& code, const std::string& message, uint32_t block, int core, Pipe pipe, uint32_t site,
+               const std::string& details) {
   if (!run->error.empty()) return;
   std::string json = "{\"code\": " + quote(code) + ", \"kernel\": " + quote(run->kernel->name) + ", \"message\": " + quote(message);
-  if (core) {
-    json += text(", \"block\": %u, \"core\": ", core->block->index) + quote(core_name(core->index));
+  if (core >= 0) {
+    json += text(", \"block\": %u, \"core\": ", block) + quote(core_name(core));
     if (pipe != Pipe::COUNT) json += ", \"pipe\": " + quote(kPipeNames[int(pipe)]);
     json += ", \"source\": " + source_json(site);
   }
   run->error = json + details + "}";
+}
+void set_error(const std::string& code, const std::string& message, const CoreState* core, Pipe pipe, uint32_t site,
+               const std::string& details = "") {
+  set_error(code, message, core ? core->block->index : 0, core ? core->index : -1, pipe, site, details);
 }
 
 [[noreturn]] void stop(const std::string& code, const std::string& message, Pipe pipe, const void* site, const std::string& details = "") {
@@ -651,6 +671,23 @@ Access make_access(Mem mem, Pipe pipe, bool write, bool atomic, const void* site
   return access;
 }
 
+// To be called before bytes of global memory are written.
+void remember(uint64_t address, uint64_t bytes) {
+  for (uint64_t at = address; at < address + bytes;) {
+    const uint64_t page = at >> 12, end = std::min((page + 1) << 12, address + bytes);
+    std::unique_ptr<Saved>& saved = run->saved[page];
+    if (!saved) {
+      saved = std::make_unique<Saved>();
+      memcpy(saved->before, reinterpret_cast<const void*>(page << 12), sizeof(saved->before));
+    }
+    while (at < end) {
+      const uint32_t first = at % 64, count = uint32_t(std::min<uint64_t>(64 - first, end - at));
+      saved->written[(at & 4095) / 64] |= (count == 64 ? ~0ull : (1ull << count) - 1) << first;
+      at += count;
+    }
+  }
+}
+
 uint32_t undefined_of(const Cell& cell, uint32_t mask) { return mask & ~cell.defined; }
 
 [[noreturn]] void uninitialised(Mem mem, uint64_t at, uint32_t bits, const char* how, Pipe pipe, const void* site) {
@@ -706,6 +743,7 @@ EXPORT uint8_t* asim_write(Core* owner_core, Mem mem, uint64_t at, uint64_t byte
   if (align > 1 && at % align) check_access(owner, mem, at, 0, pipe, align, true, site);
   if (!extent) return asim::host(owner_core, mem, at);
   check_access(owner, mem, at, extent, pipe, align, true, site);
+  if (mem == Mem::GM) remember(at, extent);
   const Access access = make_access(mem, pipe, true, false, site);
   for_granules(owner, mem, at, extent, [&](Cell& cell, uint32_t mask, uint64_t begin, uint64_t offset, uint32_t low, uint32_t count) {
     if (active) mask = take_bits(*active, offset, count) << low;
@@ -727,6 +765,7 @@ EXPORT uint8_t* asim_atomic(Core* owner_core, Mem mem, uint64_t at, uint64_t byt
   }
   if (!checks_enabled) return asim::host(owner_core, mem, at);
   check_access(owner, mem, at, bytes, pipe, uint32_t(bytes), true, site);
+  if (mem == Mem::GM) remember(at, bytes);
   PipeClock& clock = self->clock[int(pipe)];
   join_scalar(self, pipe);
   const int slot = slot_of(self, pipe);
@@ -836,6 +875,7 @@ EXPORT void asim_gm_store(uint64_t address, const void* source, uint64_t bytes, 
   } else {
     asim_traffic(address, bytes, true);
     check_access(self, Mem::GM, address, bytes, pipe, 1, true, site);
+    remember(address, bytes);
     const Access access = make_access(Mem::GM, pipe, true, true, site);
     for_granules(self, Mem::GM, address, bytes,
                  [&](Cell& cell, uint32_t mask, uint64_t begin, uint64_t, uint32_t, uint32_t) { touch(cell, mask, begin, access, true, true); });
@@ -1158,6 +1198,13 @@ bool is_host_memory(uintptr_t address) {
          address - core_library.base < core_library.end - core_library.base || within(address, run->arguments, run->kernel->argument_bytes);
 }
 
+// A flag of a row that does not exist is often read, and then not used; what comes of it is found by a second run.
+void note_garbage(uint64_t at, uint32_t bytes, const void* site) {
+  for_granules(self, Mem::UB, at, bytes, [&](Cell& cell, uint32_t mask, uint64_t, uint64_t, uint32_t, uint32_t) {
+    if (undefined_of(cell, mask)) run->garbage = {self->block->index, to_site(site), self->index, at, bytes};
+  });
+}
+
 // A load or store that the compiler instrumented: scalar code, or a SIMT thread.
 void raw(uintptr_t address, uint32_t bytes, bool write, const void* site) {
   if (!running || !checks_enabled) return;
@@ -1175,7 +1222,8 @@ void raw(uintptr_t address, uint32_t bytes, bool write, const void* site) {
   if (write) {
     asim_write(core, mem, at, bytes, Pipe::S, align, nullptr, nullptr, site);
   } else {
-    asim_read(core, mem, at, bytes, Pipe::S, align, Use::VALUE, site);
+    asim_read(core, mem, at, bytes, Pipe::S, align, Use::MOVE, site);
+    if (in_ub && !run->garbage.bytes) note_garbage(at, bytes, site);
   }
 }
 
@@ -1340,6 +1388,9 @@ Block* block_take(uint32_t index) {
   }
   for (int i = 0; i < 3; ++i)
     if (exists(i) && !block->cores[i].api.base[int(Mem::UB)]) give_memory(block->cores[i]);
+  if (run->again)
+    for (int i = 1; i < 3; ++i)
+      if (exists(i)) memset(block->cores[i].api.base[int(Mem::UB)], 0x5a, asim::kMemBytes[int(Mem::UB)]);
   block->index = index;
   const asim_kernel* kernel = run->kernel;
   for (int i = 0; i < 3; ++i) {
@@ -1583,33 +1634,30 @@ std::string trace_json(bool with_segments) {
 
 }  // namespace
 
-EXPORT int asim_run(const asim_kernel* kernel, uint32_t blocks, const void* arguments, size_t bytes) {
-  std::lock_guard<std::recursive_mutex> guard(run_lock);
-  run = std::make_unique<Run>();
-  run->kernel = kernel;
-  run->blocks = blocks;
-  run->arguments = arguments;
-  run->live.assign(blocks, nullptr);
-  run->library = library_of(reinterpret_cast<const void*>(kernel->body));
-  if (core_library.base == 0) core_library = library_of(reinterpret_cast<const void*>(&asim_run));
-  if (const char* value = getenv("ASCEND_SIM_CHECKS")) checks_enabled = strcmp(value, "off") != 0;
-  const char* report = getenv("ASCEND_SIM_REPORT");
-  record_timeline = report && *report;
+namespace {
 
+std::unique_ptr<Run> make_run(const asim_kernel* kernel, uint32_t blocks, const void* arguments) {
+  auto made = std::make_unique<Run>();
+  made->kernel = kernel;
+  made->blocks = blocks;
+  made->arguments = arguments;
+  made->live.assign(blocks, nullptr);
+  made->library = library_of(reinterpret_cast<const void*>(kernel->body));
   const char* name = kernel->parameters;
   for (uint32_t i = 0; i < kernel->argument_count; ++i) {
     const size_t length = strcspn(name, ",");
     if (kernel->is_pointer[i]) {
       uint64_t address;
       memcpy(&address, static_cast<const uint8_t*>(arguments) + kernel->offsets[i], 8);
-      run->tensors.push_back({std::string(name, length), address});
+      made->tensors.push_back({std::string(name, length), address});
     }
     name += length + (name[length] == ',');
   }
-  std::stable_sort(run->tensors.begin(), run->tensors.end(), [](const Argument& a, const Argument& b) { return a.address < b.address; });
-  if (bytes < kernel->argument_bytes)
-    run->error = "{\"code\": \"argument\", \"kernel\": " + quote(kernel->name) +
-                 text(", \"message\": \"the launch passes %zu bytes of arguments, the kernel takes %u\"}", bytes, kernel->argument_bytes);
+  std::stable_sort(made->tensors.begin(), made->tensors.end(), [](const Argument& a, const Argument& b) { return a.address < b.address; });
+  return made;
+}
+
+void execute() {
   {
     Guard signals;
     stop_requested = 0;
@@ -1636,6 +1684,66 @@ EXPORT int asim_run(const asim_kernel* kernel, uint32_t blocks, const void* argu
     page_pool.push_back(page);
   }
   run->pages.clear();
+}
+
+// Exchanges the bytes that a run has written with those that were there before.
+void exchange(Run& of) {
+  for (auto& [page, saved] : of.saved) {
+    auto* memory = reinterpret_cast<uint8_t*>(page << 12);
+    for (int i = 0; i < 4096; ++i)
+      if (saved->written[i / 64] >> (i % 64) & 1) std::swap(memory[i], saved->before[i]);
+  }
+}
+
+// Whether a run that has been undone, so that `before` holds its results, wrote what is in memory and was written by `other`.
+bool wrote_the_same(const Run& undone, const Run& other) {
+  if (undone.saved.size() != other.saved.size()) return false;
+  for (const auto& [page, saved] : undone.saved) {
+    const auto found = other.saved.find(page);
+    if (found == other.saved.end() || memcmp(saved->written, found->second->written, sizeof(saved->written))) return false;
+    const auto* memory = reinterpret_cast<const uint8_t*>(page << 12);
+    for (int i = 0; i < 4096; ++i)
+      if ((saved->written[i / 64] >> (i % 64) & 1) && memory[i] != saved->before[i]) return false;
+  }
+  return true;
+}
+
+// Runs the kernel a second time, with other garbage in UB, and compares what it writes. Leaves the first run's results.
+void run_again() {
+  exchange(*run);
+  std::unique_ptr<Run> first = std::move(run);
+  const bool recorded = record_timeline;
+  record_timeline = false;
+  run = make_run(first->kernel, first->blocks, first->arguments);
+  run->again = true;
+  execute();
+  record_timeline = recorded;
+  const bool same = run->error.empty() && wrote_the_same(*first, *run);
+  exchange(*run);
+  exchange(*first);
+  run = std::move(first);
+  if (same) return;
+  const Garbage& garbage = run->garbage;
+  set_error("uninitialised",
+            text("scalar code reads bytes of %s that were never written, and what the kernel writes depends on them",
+                 place(Mem::UB, garbage.at, garbage.bytes).c_str()),
+            garbage.block, garbage.core, Pipe::S, garbage.site, ", \"memory\": \"UB\"");
+}
+
+}  // namespace
+
+EXPORT int asim_run(const asim_kernel* kernel, uint32_t blocks, const void* arguments, size_t bytes) {
+  std::lock_guard<std::recursive_mutex> guard(run_lock);
+  run = make_run(kernel, blocks, arguments);
+  if (core_library.base == 0) core_library = library_of(reinterpret_cast<const void*>(&asim_run));
+  if (const char* value = getenv("ASCEND_SIM_CHECKS")) checks_enabled = strcmp(value, "off") != 0;
+  const char* report = getenv("ASCEND_SIM_REPORT");
+  record_timeline = report && *report;
+  if (bytes < kernel->argument_bytes)
+    run->error = "{\"code\": \"argument\", \"kernel\": " + quote(kernel->name) +
+                 text(", \"message\": \"the launch passes %zu bytes of arguments, the kernel takes %u\"}", bytes, kernel->argument_bytes);
+  execute();
+  if (run->error.empty() && run->garbage.bytes) run_again();
   last_error = run->error;
   last_trace.clear();
   if (record_timeline) {
