@@ -40,6 +40,7 @@ from .workspace import distribution, find_root, operators, projects
 
 CORE = "cann-ops-tilelang-core"
 TESTING = "cann-ops-tilelang-testing"
+TOOLS = "cann-ops-tilelang-tools"
 BUNDLE = "cann-ops-tilelang"
 P = ParamSpec("P")
 
@@ -145,9 +146,9 @@ def run(root: Path, chosen: Sequence[str], folder: Path, say: Callable[[str], ob
         if report.name == distribution(operator) and operator in chosen:
             try_operator(report, operator, dist, cores, Environment(folder / operator, third_party), say)
         if report.name == BUNDLE:
-            say(f"{operator}: resolve")
+            say(f"{operator}: compositions of the installed wheels")
             report.check(
-                "alone", check_bundle, Environment(folder / operator, third_party), reports, root, dist, folder
+                "tests", check_bundle, Environment(folder / operator, third_party), reports, root, dist, folder
             )
     return reports
 
@@ -343,8 +344,8 @@ def check_alone(environment: Environment, operator: str, dist: Path) -> None:
     environment.python("-c", ALONE, operator, distribution(operator), cwd=environment.folder)
 
 
-def check_bundle(environment: Environment, reports: Sequence[Report], root: Path, dist: Path, folder: Path) -> None:
-    """``[all]`` gives every operator, and takes newer compatible versions of the core and of one operator."""
+def check_bundle(environment: Environment, reports: Sequence[Report], root: Path, dist: Path, folder: Path) -> str:
+    """``[all]`` gives every operator, with newer compatible versions of the core and of one operator; they compose."""
     names = operators(root)
     versions = {report.name: report.version for report in reports}
     dists = [dist]
@@ -352,11 +353,14 @@ def check_bundle(environment: Environment, reports: Sequence[Report], root: Path
         release = Version(versions[name])
         versions[name] = f"{release.major}.{release.minor}.{release.micro + 1}"
         dists.append(rebuild(project, versions[name], folder))
-    said = environment.install(dists, f"{BUNDLE}[all]", dry_run=True)
-    (line,) = (line for line in said.splitlines() if line.startswith("Would install "))
+    said = environment.install(dists, f"{BUNDLE}[all]", TOOLS)
+    (line,) = (line for line in said.splitlines() if line.startswith("Successfully installed "))
     for name in [CORE, *map(distribution, names)]:
         if f"{name}-{versions[name]}" not in line.split():
             raise CheckError(f"{BUNDLE}[all] does not install {name} {versions[name]}: {line}")
+    compositions = shutil.copytree(root / "tests-integration", environment.folder / "tests")
+    said = environment.python("-m", "pytest", "-q", "--import-mode=importlib", str(compositions), cwd=compositions)
+    return " ".join(re.findall(r"\d+ (?:passed|skipped|xfailed)", said.splitlines()[-1]))
 
 
 def run_example(environment: Environment, readme: Path, operator: str) -> None:
