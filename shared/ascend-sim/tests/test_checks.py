@@ -216,7 +216,7 @@ PIPELINE = {
     "scalar_reads_what_is_loading": Bug(
         (
             r"asc_sync_notify\(PIPE_MTE2, PIPE_V",
-            "if (((__ubuf__ float*)buf_dyn_shmem)[(i & 1) * 256] == 1e30f) { c[0] = 0; } asc_sync_notify(PIPE_MTE2, PIPE_V",
+            "if (((__ubuf__ float*)buf_dyn_shmem)[(i & 1) * 256] == 1e30f) c[0] = 0; asc_sync_notify(PIPE_MTE2, PIPE_V",
         ),
         code="hazard",
         memory="UB",
