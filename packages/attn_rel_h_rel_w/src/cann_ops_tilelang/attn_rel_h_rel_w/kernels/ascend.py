@@ -8,7 +8,7 @@ import tilelang.ascend.language as T
 from tilelang.ascend.language import simd as S
 from tilelang.layout import make_ascend_compact_nz_layout
 
-from cann_ops_tilelang.core import kernel, num_cube_cores
+from cann_ops_tilelang.core import kernel, num_vector_cores
 
 # float32 lanes of a vector register, and bfloat16 elements of UB's 32-byte blocks.
 LANES, BLOCK = 64, 16
@@ -43,7 +43,8 @@ def launch(
     grid_h, grid_w = grid_hw or (math.isqrt(seq_len), math.isqrt(seq_len))
     strides = [tensor.stride(dim) for tensor in (q, k, v) for dim in (0, 2, 1)]
     strides += [tensor.stride(dim) for tensor in (rel_h, rel_w) for dim in (0, 1, 2)]
-    build(head_dim, grid_h, grid_w, num_cube_cores())(
+    # A cube comes with its two vector cores.
+    build(head_dim, grid_h, grid_w, max(1, num_vector_cores() // 2))(
         out.data_ptr(),
         q.data_ptr(),
         k.data_ptr(),
