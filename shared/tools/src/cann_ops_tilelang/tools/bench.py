@@ -240,7 +240,7 @@ def measure_overheads() -> list[dict[str, Any]]:
     original = cpu.build
     try:
         # Catch the kernel's own arguments on their way.
-        cpu.build = lambda *constants: lambda *args: kernels.append((original(*constants), args))
+        cpu.build = lambda *constants: lambda *args: kernels.append((original(*constants), args))  # type: ignore[assignment]
         engram_grad_w_reduce(*arguments)
     finally:
         cpu.build = original

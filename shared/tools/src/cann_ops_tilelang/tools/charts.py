@@ -20,7 +20,8 @@ def draw_ratios(report: dict[str, Any], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(11, 1.2 + 0.42 * len(rows)), layout="constrained")
     for index, name in enumerate(names):
         points = [(result["ratios"][name], row) for row, result in enumerate(results) if name in result["ratios"]]
-        axis.scatter(*zip(*points), label=name, color=colours(index % 20), s=46, zorder=3)
+        x, y = zip(*points)
+        axis.scatter(x, y, label=name, color=colours(index % 20), s=46, zorder=3)
     axis.axvline(1, color="black", linewidth=1)
     axis.set_xscale("log")
     axis.set_yticks(range(len(rows)), rows, fontsize=8)

@@ -31,7 +31,8 @@ def plain_operators(config: Config) -> SimpleNamespace:
         images = pixels.view(-1, pixels_per_side, pixels_per_side, 3).flip(1, 3)
         normalised = ((images / 255 - 0.5) / 0.5).bfloat16()
         grid = normalised.unflatten(2, (-1, patch_size)).unflatten(1, (-1, patch_size))
-        return grid.permute(0, 1, 3, 5, 2, 4).reshape(total_patches, -1)
+        result: Tensor = grid.permute(0, 1, 3, 5, 2, 4).reshape(total_patches, -1)
+        return result
 
     def prepare_image_attn_pos_id(grid_hw: Tensor, *_: Any, total_seqlens_vit: int) -> Tensor:
         index = torch.arange(total_seqlens_vit, device=grid_hw.device) % config.side**2
@@ -40,7 +41,8 @@ def plain_operators(config: Config) -> SimpleNamespace:
     def attn_rel_h_rel_w(q: Tensor, k: Tensor, v: Tensor, rel_h: Tensor, rel_w: Tensor, *, scale: float) -> Tensor:
         bias = (rel_h[..., :, None] + rel_w[..., None, :]).flatten(3)
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale).transpose(1, 2)
+        result: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale).transpose(1, 2)
+        return result
 
     def spans(embeds: Tensor, starts: Tensor) -> Tensor:
         return (starts[:, None] + torch.arange(config.side**2, device=embeds.device)).flatten()

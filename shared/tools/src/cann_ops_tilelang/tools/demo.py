@@ -96,13 +96,13 @@ def run(page: Image.Image, output: Path) -> None:
 def open_page(path: Path) -> Image.Image:
     """The image, upright on a white square of the size that the front end takes."""
     try:
-        image = Image.open(path)
-        image.load()
+        file = Image.open(path)
+        file.load()
     except UnidentifiedImageError as error:
         raise ValueError(f"{path} is no image that Pillow reads") from error
-    if image.format != "BMP" or image.mode != "RGB":
-        console.print(f"[dim]{path.name} is {image.format} {image.mode}: converted to a 24-bit BMP[/dim]")
-    image = image.convert("RGB")
+    if file.format != "BMP" or file.mode != "RGB":
+        console.print(f"[dim]{path.name} is {file.format} {file.mode}: converted to a 24-bit BMP[/dim]")
+    image = file.convert("RGB")
     if image.size != (PAGE, PAGE):
         console.print(f"[dim]{path.name} is {image.width} x {image.height}: fitted into {PAGE} x {PAGE}[/dim]")
         image.thumbnail((PAGE, PAGE))
@@ -212,7 +212,8 @@ def measure(name: str, call: Call) -> Row:
             timer = Timer("call(function)", globals={"call": call.clone(), "function": function})
             times[label].append(timer.blocked_autorange(min_run_time=0.1).median)
     nodes = count_nodes(ours, *call.clone().args, **call.kwargs)[name]
-    return Row(name, agreement, *(statistics.median(times[label]) for label in times), nodes)
+    medians = {label: statistics.median(values) for label, values in times.items()}
+    return Row(name, agreement, medians["ours"], medians["eager"], medians["inductor"], nodes)
 
 
 def operator_table(rows: list[Row]) -> Table:
@@ -264,6 +265,7 @@ def draw(model: VisionFrontEnd, batch: Any, before: Tensor, page: Image.Image, p
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
     from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Rectangle
 
     side, patch = CONFIG.side, CONFIG.patch_size
     figure = plt.figure(figsize=(13, 12.6), layout="constrained", facecolor="white")
@@ -289,7 +291,7 @@ def draw(model: VisionFrontEnd, batch: Any, before: Tensor, page: Image.Image, p
         weights, cmap="magma", alpha=0.72, extent=(0, side, side, 0), interpolation="bilinear"
     )
     axes["attention"].add_patch(
-        plt.Rectangle((column, row), 1, 1, fill=False, edgecolor="#39ff88", linewidth=2.5, label="query")
+        Rectangle((column, row), 1, 1, fill=False, edgecolor="#39ff88", linewidth=2.5, label="query")
     )
     axes["attention"].legend(loc="lower right")
     axes["attention"].set_title("attn_rel_h_rel_w: what the marked patch attends to")

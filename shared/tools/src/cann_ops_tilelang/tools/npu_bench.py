@@ -69,7 +69,7 @@ def main() -> None:
 def count(operator: str, case: str, call: Call, flops: int, minimum: int) -> Counts:
     on_npu = call.to("npu")
     on_npu(getattr(operators(), operator))
-    torch.npu.synchronize()
+    torch.npu.synchronize()  # type: ignore[attr-defined]
     trace = ascend_sim.trace()
     moved = sum(read + written for read, written in trace.tensors.values())
     descriptors, mean = trace.descriptors

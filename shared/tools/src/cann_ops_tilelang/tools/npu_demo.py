@@ -40,7 +40,8 @@ def capture_table() -> Table:
     )
     call = expected.to("npu")
     compiled = torch.compile(engram_grad_w_reduce, backend="npugraph_ex", fullgraph=True, dynamic=False)
-    table = Table(title=f"engram_grad_w_reduce on {torch.npu.get_device_name()}, compiled with npugraph_ex")
+    device = torch.npu.get_device_name()  # type: ignore[attr-defined]
+    table = Table(title=f"engram_grad_w_reduce on {device}, compiled with npugraph_ex")
     for heading in ("call", "captured", "replayed", "run eagerly", "calc_diff"):
         table.add_column(heading, justify="left" if heading == "call" else "right")
     for label in (
