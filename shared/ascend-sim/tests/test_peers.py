@@ -73,8 +73,8 @@ TESTS = (
     "transform/test_rope.py::test_rotary_embedding_3d",
     "transform/test_rope.py::test_rotary_embedding_4d",
 )
-# Tests whose kernels TileLang does not lower: "T.Parallel loop ... must be inside a VF block". All of them use cast_back
-# or per_block_cast_lossless; the swiglu test with e4m3 casts its result back to compare it.
+# Tests whose kernels TileLang does not lower: "T.Parallel loop ... must be inside a VF block". They use cast_back or
+# per_block_cast_lossless; the swiglu test with e4m3 casts its result back to compare it.
 NOT_LOWERED = (
     "quant/test_cast_back.py::test_cast_back[e2m1]",
     "quant/test_cast_back.py::test_cast_back[e4m3]",
