@@ -115,10 +115,10 @@ def build(patch_size: int, cropped: bool, num_cores: int) -> Any:
     @T.macro
     def clear(tile):
         """Gathers take whole groups; what they read and nobody loaded must at least be bytes."""
-        all8 = S.pset(8)
+        zero = S.vdup(T.uint8(0), "uint8")
         for slot in T.serial(2):
-            for i in T.serial(rows * pitch // 256):
-                S.vsts(tile[slot, 0, i * 256], S.vdup(T.uint8(0), "uint8", all8), all8, "NORM_B8")
+            for i in T.serial(-(-rows * pitch // 256)):
+                S.vsts(tile[slot, 0, i * 256], zero, S.update_mask(rows * pitch - i * 256, 8), "NORM_B8")
 
     @T.macro
     def source_tables(sources, channels, flipped):
