@@ -1,12 +1,12 @@
 """CPU kernel of ``bmp_to_patches``."""
 
-from functools import lru_cache
 from typing import Any
 
 import tilelang.cpu.language as T
-import torch
 
 from cann_ops_tilelang.core import kernel
+
+from ..levels import has_vbmi, value_table
 
 # Least work worth a thread: 128 Ki values.
 GRAIN_VALUES = 1 << 17
@@ -107,23 +107,6 @@ def launch(
         total_patches,
         GRAIN_VALUES // num_values + 1,
     )
-
-
-def has_vbmi() -> bool:
-    """Whether the processor, for which kernels are compiled, permutes bytes of 512-bit registers."""
-    return bool(torch.cpu.get_capabilities().get("avx512_vbmi", False))
-
-
-@lru_cache(maxsize=64)
-def value_table(mean: tuple[float, ...], std: tuple[float, ...], split: bool) -> torch.Tensor:
-    """The result for every channel and byte: (3, 256) bfloat16, or (3, 2, 256) uint8, split into low and high bytes.
-
-    768 exact divisions instead of two a pixel, and no rounding that depends on how a compiler orders them.
-    """
-    levels = torch.arange(256, dtype=torch.float32, device="cpu") / 255
-    means, stds = (torch.tensor(values, dtype=torch.float32, device="cpu")[:, None] for values in (mean, std))
-    table = ((levels - means) / stds).bfloat16()
-    return table.view(torch.uint8).view(3, 256, 2).transpose(1, 2).contiguous() if split else table
 
 
 @kernel("cpu")
