@@ -83,7 +83,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds, no scaling: under three minutes")
     parser.add_argument("--output", type=Path, default=Path("bench_output"), help="folder for JSON and charts")
     arguments = parser.parse_args()
-    root = find_root()
+    try:
+        root = find_root()
+    except FileNotFoundError as error:
+        sys.exit(f"bench: {error}")
     known = operators(root)
     chosen = arguments.operators or [*known, "vision_front_end"]
     unknown = sorted(set(chosen) - {*known, "vision_front_end"})
