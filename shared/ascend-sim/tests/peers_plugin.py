@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import re
 import sys
@@ -170,11 +171,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("benchmark") is None and "benchmark" not in item.name:
             cases.setdefault(case_name(item.nodeid), []).append(item)
-    items[:] = [min(group, key=largest_number) for group in cases.values()]
+    items[:] = [min(group, key=size) for group in cases.values()]
 
 
-def largest_number(item: pytest.Item) -> int:
-    return max(map(int, re.findall(r"\d+", item.name)), default=0)
+def size(item: pytest.Item) -> int:
+    return math.prod(max(1, int(number)) for number in re.findall(r"\d+", item.name))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
