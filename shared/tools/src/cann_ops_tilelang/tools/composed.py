@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import resource
 import sys
 from types import SimpleNamespace
@@ -69,16 +68,10 @@ def main(side: int, kind: str) -> None:
         batch = make_batch(config, [file.getvalue()])
         run = torch.compile(make_front_end(config, ops), fullgraph=True, dynamic=False)
         run(batch)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         timer = Timer("run(batch)", globals={"run": run, "batch": batch}, num_threads=torch.get_num_threads())
         seconds = timer.blocked_autorange(min_run_time=3).median
-    peak = max(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    print(json.dumps({"seconds": seconds, "peak_mib": peak / 1024, "flops": attention_flops(config)}))
-
-
-def attention_flops(config: Config) -> float:
-    """Multiply-adds of the global block alone, two operations each."""
-    return 4.0 * config.num_heads * config.head_dim * math.pow(config.side, 4)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"seconds": seconds, "peak_mib": peak / 1024}))
 
 
 if __name__ == "__main__":
