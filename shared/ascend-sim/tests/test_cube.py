@@ -11,7 +11,7 @@ import ascend_sim
 
 pytest.importorskip("tilelang", reason="the kernels include TileLang's templates")
 
-examples = settings(max_examples=60, deadline=None, database=None)
+examples = settings(max_examples=60)
 
 # name: (device type, type of the accumulator, NumPy storage, elements of a 32-byte block)
 TYPES = {

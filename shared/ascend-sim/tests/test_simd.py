@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings(
 )  # the model computes with infinities and NaN
 
 snippets = Snippets()
-examples = settings(max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+examples = settings(max_examples=12, suppress_health_check=list(HealthCheck))
 
 SPECIAL = {
     "float": [

@@ -15,7 +15,7 @@ import ascend_sim
 pytest.importorskip("tilelang", reason="the kernels include TileLang's templates")
 
 WARP = 32
-examples = settings(max_examples=40, deadline=None, database=None)
+examples = settings(max_examples=40)
 
 SHUFFLED = {
     "i32": ("int32_t", np.int32),

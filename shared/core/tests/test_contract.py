@@ -83,7 +83,7 @@ def test_accept_takes_no_single_fault(function: Any) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_overlap_is_exact_for_rows(data: st.DataObject) -> None:
     """Against sets of byte addresses, for pairs of 2-D views with equal or different strides."""
     buffer = torch.zeros(200)

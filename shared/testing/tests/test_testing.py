@@ -143,18 +143,33 @@ def test_levels_devices_and_seeds(tmp_path: Path, level: str, passed: int, desel
         assert "torch seed" in result.stdout and "OPS_TILELANG_TEST_SEED=0" in result.stdout
 
 
+DRAW = """
+import torch
+from hypothesis import given, strategies as st
+
+def test_torch(): print("torch drew", torch.rand(1).item())
+@given(value=st.integers())
+def test_hypothesis(value): print("hypothesis drew", value)
+"""
+
+
 def test_seeds_are_fixed_and_can_be_varied(tmp_path: Path) -> None:
-    (tmp_path / "test_draw.py").write_text("import torch\ndef test_draw(): print('drew', torch.rand(1).item())")
-    drawn = [run_pytest(tmp_path, "-s", OPS_TILELANG_TEST_SEED=seed).stdout for seed in ("0", "0", "1")]
-    lines = [next(line for line in text.splitlines() if "drew" in line) for text in drawn]
-    assert lines[0] == lines[1] != lines[2]
+    (tmp_path / "test_draw.py").write_text(DRAW)
+    runs = [run_pytest(tmp_path, "-s", OPS_TILELANG_TEST_SEED=seed).stdout for seed in ("0", "0", "1", "1")]
+    for source in ("torch", "hypothesis"):
+        drawn = [[line for line in text.splitlines() if f"{source} drew" in line] for text in runs]
+        assert drawn[0]
+        assert drawn[0] == drawn[1] != drawn[2] == drawn[3]
 
 
 def test_bad_settings_are_usage_errors(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
-    assert (
-        "OPS_TILELANG_TEST_LEVEL must be 0, 1 or 2, got '3'" in run_pytest(tmp_path, OPS_TILELANG_TEST_LEVEL="3").stderr
-    )
+    for name, value, message in [
+        ("LEVEL", "3", "must be 0, 1 or 2, got '3'"),
+        ("SEED", "x", "must be an integer, got 'x'"),
+    ]:
+        variable = f"OPS_TILELANG_TEST_{name}"
+        assert f"{variable} {message}" in run_pytest(tmp_path, **{variable: value}).stderr
 
 
 def run_pytest(folder: Path, *options: str, **environment: str) -> "subprocess.CompletedProcess[str]":

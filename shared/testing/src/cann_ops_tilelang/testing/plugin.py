@@ -3,7 +3,7 @@
 ``OPS_TILELANG_TEST_LEVEL``: 0 core, 1 default, 2 full. ``@pytest.mark.level(2)`` marks what runs from that level on.
 ``--device npu`` runs the tests on NPU tensors; ``@pytest.mark.on("cpu")`` marks what belongs to one device.
 Tests that do not belong to a run are deselected, and counted by pytest as such.
-``OPS_TILELANG_TEST_SEED`` varies the inputs.
+Random inputs, those of hypothesis too, follow from the test alone; ``OPS_TILELANG_TEST_SEED`` varies them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,20 @@ import os
 import zlib
 
 import pytest
+from hypothesis import settings
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", choices=("cpu", "npu"), help="device of the tensors under test")
 
 
+@pytest.hookimpl(tryfirst=True)  # hypothesis applies its command line after this
 def pytest_configure(config: pytest.Config) -> None:
+    variation = _variation()
+    settings.register_profile("ops-tilelang", deadline=None, database=None, derandomize=variation == 0)
+    settings.load_profile("ops-tilelang")
+    if variation and config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(variation)
     config.addinivalue_line("markers", "level(n): run from OPS_TILELANG_TEST_LEVEL n on (default 1)")
     config.addinivalue_line("markers", "on(device): run only with --device DEVICE")
     if config.getoption("--device") == "npu":
@@ -60,8 +67,16 @@ def device(request: pytest.FixtureRequest) -> str:
     return name
 
 
+def _variation() -> int:
+    text = os.environ.get("OPS_TILELANG_TEST_SEED", "0")
+    try:
+        return int(text)
+    except ValueError:
+        raise pytest.UsageError(f"OPS_TILELANG_TEST_SEED must be an integer, got {text!r}") from None
+
+
 def _seed(item: pytest.Item) -> int:
-    return zlib.crc32(item.nodeid.encode()) ^ int(os.environ.get("OPS_TILELANG_TEST_SEED", "0"))
+    return zlib.crc32(item.nodeid.encode()) ^ _variation()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -76,5 +91,4 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
     outcome = yield
     report = outcome.get_result()
     if report.failed:
-        variation = os.environ.get("OPS_TILELANG_TEST_SEED", "0")
-        report.sections.append(("seed", f"torch seed {_seed(item)}, from OPS_TILELANG_TEST_SEED={variation}"))
+        report.sections.append(("seed", f"torch seed {_seed(item)}, from OPS_TILELANG_TEST_SEED={_variation()}"))

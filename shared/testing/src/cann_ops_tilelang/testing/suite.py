@@ -358,7 +358,7 @@ class OperatorTests:
         if not names:
             return
 
-        @settings(max_examples=300, deadline=None, database=None, derandomize=True)
+        @settings(max_examples=300)
         @given(st.data())
         def corrupt(data: st.DataObject) -> None:
             named = self.named(call.clone())
