@@ -21,9 +21,6 @@ import pytest
 
 from ascend_sim import toolchain
 
-# Many minutes of processor time: part of the full level alone.
-pytestmark = pytest.mark.level(2)
-
 PEER = "tile-kernels==2.1.0"
 FAMILIES = ("quant", "mhc", "engram", "moe", "transform", "rand")  # the longest first
 TESTS = (
