@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,30 @@ def matmul(a: T.Tensor((M, K), "bfloat16"), b: T.Tensor((N, K), "bfloat16"), c: 
             for i, j in T.Parallel(M // 2, N):
                 c_ub[i, j] = c_ub[i, j] + 1.0
         T.dual_copy(c_ub, c[0:M, 0:N])
+
+
+@T.prim_func
+def accumulate(
+    a: T.Tensor((COLUMNS,), "float32"), b: T.Tensor((COLUMNS,), "float32"), c: T.Tensor((COLUMNS,), "float32")
+):
+    with T.Kernel(1) as _:
+        a_ub = T.alloc_shared((COLUMNS,), "float32")
+        b_ub = T.alloc_shared((COLUMNS,), "float32")
+        c_ub = T.alloc_shared((COLUMNS,), "float32")
+        T.copy(a, a_ub)
+        T.copy(b, b_ub)
+        with T.SimdVF():
+            for j in T.serial(COLUMNS // 64):
+                S.vsts(c_ub[j * 64], S.vabs(S.vld(a_ub[j * 64])))
+            S.mem_bar("VST_VLD")
+            for j in T.serial(COLUMNS // 64):
+                S.vsts(c_ub[j * 64], S.vadd(S.vld(c_ub[j * 64]), S.vld(b_ub[j * 64])))
+            S.mem_bar("VST_VST")
+            S.vsts(c_ub[0], S.vld(b_ub[0]))
+        with T.SimdVF():  # starts when the other has ended
+            for j in T.serial(COLUMNS // 64):
+                S.vsts(c_ub[j * 64], S.vmul(S.vld(c_ub[j * 64]), S.vld(b_ub[j * 64])))
+        T.copy(c_ub, c)
 
 
 def edit(source: str, pattern: str, replacement: str, count: int = 1) -> str:
@@ -243,6 +269,33 @@ PIPELINE = {
     ),
 }
 
+ACCUMULATE = {
+    "load_overtakes_store": Bug(
+        (r"simd_inst::mem_bar\(VST_VLD\);", ""),
+        code="vector-race",
+        memory="UB",
+        kind="read after write",
+        at=(VECTOR, "PIPE_V", "simd_inst::vadd"),
+        other=(VECTOR, "PIPE_V", "simd_inst::vabs"),
+    ),
+    "store_overtakes_store": Bug(
+        (r"simd_inst::mem_bar\(VST_VST\);", ""),
+        code="vector-race",
+        memory="UB",
+        kind="write after write",
+        at=(VECTOR, "PIPE_V", COMPUTE),
+        other=(VECTOR, "PIPE_V", "simd_inst::vadd"),
+    ),
+    "barrier_of_another_kind": Bug(
+        (r"mem_bar\(VST_VLD\)", "mem_bar(VLD_VST)"),
+        code="vector-race",
+        memory="UB",
+        kind="read after write",
+        at=(VECTOR, "PIPE_V", "simd_inst::vadd"),
+        other=(VECTOR, "PIPE_V", "simd_inst::vabs"),
+    ),
+}
+
 CUBE = "cube core"
 MATMUL = {
     "result_not_awaited": Bug(
@@ -292,50 +345,90 @@ MATMUL = {
 }
 
 
-def variants(prim_func: Any, bugs: dict[str, Bug]) -> tuple[ascend_sim.Library, str]:
-    """One library with the unchanged kernel `<name>_clean` and one kernel for each bug, and its source."""
-    source = ascend_sim.Program(prim_func).source
-    kernel = f"{prim_func.attrs['global_symbol']}_kernel"
-    includes = "".join(line for line in source.splitlines(keepends=True) if line.startswith("#include"))
-    body = source[source.rindex("#include") :].split("\n", 1)[1]
-    text = includes + body.replace(kernel, f"{kernel}_clean")
-    ignored = edit(
-        body, r"asc_init\(\);", "asc_init(); if (((__ubuf__ int32_t*)asim_ub)[15000] == 1 && block_idx < 0) c[0] = 1;"
-    )
-    text += ignored.replace(kernel, f"{kernel}_ignored")
-    for name, bug in bugs.items():
-        variant = body
-        for pattern, replacement in bug.edits:
-            variant = edit(variant, pattern, replacement)
-        text += variant.replace(kernel, f"{kernel}_{name}")
-    return ascend_sim.compile(text), text
-
-
-@functools.cache
-def pipeline_variants() -> tuple[ascend_sim.Library, str]:
-    return variants(pipeline, PIPELINE)
-
-
-@functools.cache
-def matmul_variants() -> tuple[ascend_sim.Library, str]:
-    return variants(matmul, MATMUL)
-
-
-def launch_pipeline(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def pipeline_arguments() -> tuple[np.ndarray, ...]:
     a = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
     b = np.sqrt(a)
-    c = np.zeros_like(a)
-    ascend_sim.launch(pipeline_variants()[0], f"pipeline_kernel_{name}", 2, a, b, c)
-    return a, b, c
+    return a, b, np.zeros_like(a), a + b
 
 
-def launch_matmul(name: str) -> tuple[torch.Tensor, ...]:
+def accumulate_arguments() -> tuple[np.ndarray, ...]:
+    a = np.arange(COLUMNS, dtype=np.float32) - COLUMNS // 2
+    b = np.sqrt(np.abs(a))
+    expected = (np.abs(a) + b) * b
+    expected[:64] = (b * b)[:64]
+    return a, b, np.zeros_like(a), expected
+
+
+def matmul_arguments() -> tuple[Any, ...]:
     generator = torch.Generator().manual_seed(0)
     a = torch.randint(-4, 5, (M, K), generator=generator).bfloat16()
     b = torch.randint(-4, 5, (N, K), generator=generator).bfloat16()
-    c = torch.zeros(M, N)
-    ascend_sim.launch(matmul_variants()[0], f"matmul_kernel_{name}", 1, a, b, c)
-    return a, b, c
+    return a, b, torch.zeros(M, N), (a.float() @ b.float().T + 1).numpy()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel: how it is launched (arguments, and the result expected in the last of them), bugs, and harmless edits."""
+
+    prim_func: Any
+    blocks: int
+    arguments: Callable[[], tuple[Any, ...]]
+    bugs: dict[str, Bug]
+    harmless: dict[str, list[tuple[str, str]]]
+
+    @property
+    def kernel(self) -> str:
+        return f"{self.prim_func.attrs['global_symbol']}_kernel"
+
+    @functools.cached_property
+    def source(self) -> str:
+        """One source with the unchanged kernel `<name>_clean` and a copy for each edited one."""
+        source = ascend_sim.Program(self.prim_func).source
+        body = source[source.rindex("#include") :].split("\n", 1)[1]
+        text = source.removesuffix(body)
+        edits = {"clean": [], **self.harmless, **{name: bug.edits for name, bug in self.bugs.items()}}
+        for name, changes in edits.items():
+            variant = body
+            for pattern, replacement in changes:
+                variant = edit(variant, pattern, replacement)
+            text += variant.replace(self.kernel, f"{self.kernel}_{name}")
+        return text
+
+    @functools.cached_property
+    def library(self) -> ascend_sim.Library:
+        return ascend_sim.compile(self.source)
+
+    def launch(self, name: str) -> None:
+        """Run a variant; without a report its result must be right."""
+        *arguments, expected = self.arguments()
+        ascend_sim.launch(self.library, f"{self.kernel}_{name}", self.blocks, *arguments)
+        np.testing.assert_array_equal(arguments[-1], expected)
+
+
+SUBJECTS = {
+    "pipeline": Subject(
+        pipeline,
+        2,
+        pipeline_arguments,
+        PIPELINE,
+        {
+            "garbage_is_ignored": [
+                (
+                    r"asc_init\(\);",
+                    "asc_init(); if (((__ubuf__ int32_t*)asim_ub)[15000] == 1 && block_idx < 0) c[0] = 1;",
+                )
+            ]
+        },
+    ),
+    "accumulate": Subject(
+        accumulate,
+        1,
+        accumulate_arguments,
+        ACCUMULATE,
+        {"barriers_of_all": [(rf"mem_bar\({kind}\)", "mem_bar(VV_ALL)") for kind in ("VST_VLD", "VST_VST")]},
+    ),
+    "matmul": Subject(matmul, 1, matmul_arguments, MATMUL, {}),
+}
 
 
 def check(report: dict[str, Any], bug: Bug, source: str, kernel: str) -> None:
@@ -363,44 +456,30 @@ def check(report: dict[str, Any], bug: Bug, source: str, kernel: str) -> None:
         assert kernel in function
 
 
-def test_pipeline_without_a_bug_is_clean() -> None:
-    a, b, c = launch_pipeline("clean")
-    np.testing.assert_array_equal(c, a + b)
+@pytest.mark.parametrize(
+    ("subject", "name"), [(key, name) for key, subject in SUBJECTS.items() for name in ("clean", *subject.harmless)]
+)
+def test_kernel_without_a_bug_is_clean(subject: str, name: str) -> None:
+    SUBJECTS[subject].launch(name)
 
 
-@pytest.mark.parametrize("name", PIPELINE)
-def test_bug_in_a_pipeline(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("subject", "name"), [(key, name) for key, subject in SUBJECTS.items() for name in subject.bugs]
+)
+def test_bug_is_reported(subject: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = SUBJECTS[subject]
     if name == "endless":
         monkeypatch.setenv("ASCEND_SIM_TIMEOUT", "0.5")
     with pytest.raises(KernelError) as error:
-        launch_pipeline(name)
-    check(error.value.report, PIPELINE[name], pipeline_variants()[1], f"pipeline_kernel_{name}")
-    assert f"pipeline_kernel_{name}" in str(error.value)
-    # The failure leaves nothing behind.
-    a, b, c = launch_pipeline("clean")
-    np.testing.assert_array_equal(c, a + b)
-
-
-def test_scalar_garbage_that_changes_nothing_is_no_bug() -> None:
-    a, b, c = launch_pipeline("ignored")
-    np.testing.assert_array_equal(c, a + b)
-
-
-def test_matmul_without_a_bug_is_clean() -> None:
-    a, b, c = launch_matmul("clean")
-    torch.testing.assert_close(c, a.float() @ b.float().T + 1, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("name", MATMUL)
-def test_bug_in_a_cube_and_vector_kernel(name: str) -> None:
-    with pytest.raises(KernelError) as error:
-        launch_matmul(name)
-    check(error.value.report, MATMUL[name], matmul_variants()[1], f"matmul_kernel_{name}")
+        kernel.launch(name)
+    check(error.value.report, kernel.bugs[name], kernel.source, f"{kernel.kernel}_{name}")
+    assert f"{kernel.kernel}_{name}" in str(error.value)
+    kernel.launch("clean")  # the failure leaves nothing behind
 
 
 def test_deadlock_names_every_waiting_core() -> None:
     with pytest.raises(KernelError) as error:
-        launch_matmul("cube_never_arrives")
+        SUBJECTS["matmul"].launch("cube_never_arrives")
     assert [(wait["core"], wait["waits_for"]) for wait in error.value.report["waits"]] == [
         ("vector core 0", "intra flag 0")
     ]

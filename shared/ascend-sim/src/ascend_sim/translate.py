@@ -14,6 +14,7 @@ _LAUNCH = re.compile(r"\b(?P<name>\w+)\s*<<<")
 _UB_ADDRESS = re.compile(
     r"\(\s*__ubuf__\s+(?P<type>[\w:]+(?:\s+[\w:]+)*)\s*\*\s*\)\s*(?P<offset>0[xX][0-9a-fA-F]+|\d+)(?![\w.])"
 )
+_VECTOR_FUNCTION = re.compile(r"\b__simd_vf__\s[^;{}]*\{")
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def kernels(source: str) -> list[KernelInfo]:
 
 
 def translate(source: str) -> str:
-    """C++ for the host: the same lines, with kernel descriptors, launches and UB addresses made explicit."""
+    """C++ for the host: the same lines, with descriptors, launches, vector functions and UB addresses made explicit."""
     found = {kernel.name: kernel for kernel in kernels(source)}
     declared: set[str] = set()
 
@@ -89,6 +90,7 @@ def translate(source: str) -> str:
 
     text = _KERNEL.sub(declare, source)
     text = _UB_ADDRESS.sub(lambda m: f"((__ubuf__ {m['type']} *)(asim_ub + {m['offset']}))", text)
+    text = _VECTOR_FUNCTION.sub(r"\g<0> asim::VectorFunction vector_function_;", text)
     text = re.sub(r"\bTILELANG_CHECK_LAST_ERROR\(", "ASIM_CHECK_LAST_ERROR(", text)
     output, position = "", 0
     for match in _LAUNCH.finditer(text):

@@ -265,6 +265,8 @@ struct CoreState {
   PipeClock clock[kPipes];
   uint32_t seen_scalar[kPipes] = {};  // version of the scalar clock a pipe has joined
   uint32_t scalar_version = 1;
+  // In a vector function: the clocks of PIPE_V from which on stores are not ordered before later loads [0] and stores [1].
+  uint32_t unordered[2] = {~0u, ~0u};
   std::map<uint32_t, Flag> flags;
   Mutex mutexes[32];
   Counter counters[2][32];                            // [0] modes 0, 1, 2; [1] intra
@@ -524,12 +526,14 @@ bool ordered(const Entry& entry, const CoreState* core, int slot, const PipeCloc
   const int first = __builtin_ctz(overlap), last = 32 - __builtin_clz(overlap);
   const bool earlier_write = earlier.epoch & kWrite;
   const int slot = epoch_slot(earlier.epoch);
+  const bool one_pipe = slot == slot_of(self, pipe) && epoch_block(earlier.epoch) == self->block->index;
   const std::string where = place(mem, granule_at + first, last - first);
   const char* kind = earlier_write ? (write ? "write after write" : "read after write") : "write after read";
   const std::string message =
       text("%s of %s: %s of %s is not ordered after the earlier %s by %s of %s, block %u", kind, where.c_str(), write ? "the write" : "the read",
-           kPipeNames[int(pipe)], earlier_write ? "write" : "read", kPipeNames[slot % 8], core_name(slot / 8).c_str(), epoch_block(earlier.epoch));
-  stop("hazard", message, pipe, site,
+           kPipeNames[int(pipe)], earlier_write ? "write" : "read", kPipeNames[slot % 8], core_name(slot / 8).c_str(), epoch_block(earlier.epoch)) +
+      (one_pipe ? text(": no asc_mem_bar(%s) is between them", write ? "VST_VST" : "VST_VLD") : "");
+  stop(one_pipe ? "vector-race" : "hazard", message, pipe, site,
        text(", \"memory\": \"%s\", \"kind\": \"%s\", \"other\": {\"block\": %u, \"core\": \"%s\", \"pipe\": \"%s\", \"access\": \"%s\", \"source\": ",
             kMemNames[int(mem)], kind, epoch_block(earlier.epoch), core_name(slot / 8).c_str(), kPipeNames[slot % 8],
             earlier_write ? "write" : "read") +
@@ -563,9 +567,26 @@ struct Access {
   const void* address;
   Pipe pipe;
   Mem mem;
+  uint32_t unordered;  // stores of the same pipe from this clock on are not ordered before the access
 };
 
+// Stores of a vector function are ordered before its later accesses of the same bytes by asc_mem_bar alone. What a load has read
+// since counts as ordered before a store, because the store may depend on that load.
+void check_vector_function(Cell& cell, uint32_t mask, uint64_t granule_at, const Access& access, bool write) {
+  for (uint32_t i = 0; write && i < cell.count; ++i) {
+    const Entry& entry = cell.at(i);
+    if (epoch_slot(entry.epoch) == access.slot && !(entry.epoch & kWrite)) mask &= ~entry.mask;
+  }
+  for (uint32_t i = 0; i < cell.count; ++i) {
+    const Entry& entry = cell.at(i);
+    if ((entry.mask & mask) && (entry.epoch & kWrite) && epoch_slot(entry.epoch) == access.slot &&
+        uint32_t(entry.epoch & kClockMask) >= access.unordered)
+      hazard(entry, access.mem, granule_at, mask, write, access.pipe, access.address);
+  }
+}
+
 void touch(Cell& cell, uint32_t mask, uint64_t granule_at, const Access& access, bool write, bool atomic) {
+  if (access.unordered != ~0u) check_vector_function(cell, mask, granule_at, access, write);
   bool merged = false;
   for (uint32_t i = 0; i < cell.count;) {
     Entry& entry = cell.at(i);
@@ -668,6 +689,7 @@ Access make_access(Mem mem, Pipe pipe, bool write, bool atomic, const void* site
   access.address = site;
   access.pipe = pipe;
   access.mem = mem;
+  access.unordered = pipe == Pipe::V && !self->api.simt_context ? self->unordered[write] : ~0u;
   return access;
 }
 
@@ -1087,6 +1109,16 @@ bool exists(uint32_t index) { return index == 0 ? run->kernel->cubes > 0 : index
 
 }  // namespace
 
+EXPORT void asim_vector_function(bool enter) {
+  self->unordered[0] = self->unordered[1] = enter ? ++self->clock[int(Pipe::V)].local.at[slot_of(self, Pipe::V)] : ~0u;
+}
+
+EXPORT void asim_mem_bar(bool loads, bool stores) {
+  const uint32_t clock = ++self->clock[int(Pipe::V)].local.at[slot_of(self, Pipe::V)];
+  if (loads && self->unordered[0] != ~0u) self->unordered[0] = clock;
+  if (stores && self->unordered[1] != ~0u) self->unordered[1] = clock;
+}
+
 EXPORT void asim_arrive(asim_scope scope, Pipe pipe, uint64_t id, const void* site) {
   if (stop_requested) poll_stop();
   const char* name = kScopeNames[int(scope)];
@@ -1388,9 +1420,9 @@ Block* block_take(uint32_t index) {
   }
   for (int i = 0; i < 3; ++i)
     if (exists(i) && !block->cores[i].api.base[int(Mem::UB)]) give_memory(block->cores[i]);
-  if (run->again)
-    for (int i = 1; i < 3; ++i)
-      if (exists(i)) memset(block->cores[i].api.base[int(Mem::UB)], 0x5a, asim::kMemBytes[int(Mem::UB)]);
+  // What a kernel reads before it writes does not depend on the kernels before it.
+  for (int i = 1; i < 3 && checks_enabled; ++i)
+    if (exists(i)) memset(block->cores[i].api.base[int(Mem::UB)], run->again ? 0x5a : 0xa5, asim::kMemBytes[int(Mem::UB)]);
   block->index = index;
   const asim_kernel* kernel = run->kernel;
   for (int i = 0; i < 3; ++i) {
@@ -1415,6 +1447,7 @@ Block* block_take(uint32_t index) {
       core.seen_scalar[p] = 0;
     }
     core.scalar_version = 1;
+    core.unordered[0] = core.unordered[1] = ~0u;
     core.flags.clear();
     for (Mutex& mutex : core.mutexes) mutex = Mutex{};
     for (auto& file : core.counters)

@@ -134,6 +134,8 @@ void asim_lock(asim::Pipe pipe, uint32_t id, bool block, const void* site);
 void asim_unlock(asim::Pipe pipe, uint32_t id, bool block, const void* site);
 void asim_barrier(asim::Pipe pipe, const void* site);  // Pipe::COUNT: all pipes
 void asim_order(asim::Pipe later, asim::Pipe earlier);   // what `later` does from now on is ordered after all that `earlier` did so far
+void asim_vector_function(bool enter);
+void asim_mem_bar(bool loads, bool stores);  // which accesses of the vector function are from now on ordered after its stores so far
 void asim_copy(void* to, const void* from, size_t bytes);  // memcpy out of sight of the instrumentation
 void asim_set_gm_atomic(asim::Atomic op, asim::Type type);
 

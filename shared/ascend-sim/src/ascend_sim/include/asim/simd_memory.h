@@ -493,8 +493,22 @@ ASIM_FN void asc_store(__ubuf__ T* destination, const asim::Vec<T>& source, uint
   asc_storeunalign_post(destination, align);
 }
 
-// The instructions of a vector function execute in program order here, so there is nothing to wait for.
+// Instructions execute in program order here, but the stores of a vector function are checked to be ordered before what depends on them.
 template <int kind>
 ASIM_FN void asc_mem_bar(asim::Constant<'V', kind>) {
   asim::count<"mem_bar">(asim::Pipe::V, 0);
+  constexpr bool loads = kind == VV_ALL || kind == VST_VLD, stores = kind == VV_ALL || kind == VST_VST;
+  if constexpr (ASIM_CHECKS && (loads || stores)) asim_mem_bar(loads, stores);
 }
+
+namespace asim {
+// Stands at the start of every `__simd_vf__` function of generated source.
+struct VectorFunction {
+  VectorFunction() {
+    if constexpr (ASIM_CHECKS) asim_vector_function(true);
+  }
+  ~VectorFunction() {
+    if constexpr (ASIM_CHECKS) asim_vector_function(false);
+  }
+};
+}  // namespace asim
