@@ -3,7 +3,7 @@
 A contract lists the arguments of an operator in order. From the one declaration come
 
 * ``Contract.check``: explains the first violation; works on real, fake and meta tensors, with symbolic sizes,
-* ``Contract.compile_accept``: a flat predicate, about two microseconds for five tensors, that accepts the common call,
+* ``Contract.accept_condition``: a flat predicate, about two microseconds for five tensors, for the common valid call,
 * the single-fault invalid inputs in ``cann_ops_tilelang.testing`` and the tables in the READMEs.
 """
 
@@ -277,79 +277,82 @@ class Contract:
 
     # -- the accepting predicate ---------------------------------------------------------------------------------
 
-    def compile_accept(self) -> Callable[..., bool]:
-        """A predicate over the arguments, positional, that is true for the common valid call.
+    def accept_condition(self, scope: dict[str, Any]) -> str:
+        """An expression over the arguments' names that is true for the common valid call.
 
         It accepts plain tensors on one device, CPU or NPU, for which ``check`` passes, when nothing (autograd, a fake
-        or dispatch mode) wants to see the call. Where it says no, ``check`` decides. It is compiled from the
-        declaration because a loop over the specs costs three times as much as the checks themselves.
+        or dispatch mode) wants to see the call. Where it says no, ``check`` decides. What it refers to is put into
+        ``scope``, under names with an underscore. It is text, to be compiled into the call, because a loop over the
+        specs costs three times as much as the checks themselves.
         """
-        scope: dict[str, Any] = {
-            "Tensor": Tensor,
-            "grad": torch.is_grad_enabled,
-            "modes": torch._C._len_torch_dispatch_stack,
-            "is_number": is_number,
-            "overlap": overlap,
-        }
-        conditions = ["not modes()"]
-        conditions += [self._accept_tensor(spec, scope) for spec in self.tensors]
-        conditions += [self._accept_option(spec, scope) for spec in self.options]
+        scope.update(
+            _Tensor=Tensor,
+            _grad=torch.is_grad_enabled,
+            _modes=torch._C._len_torch_dispatch_stack,
+            _overlap=overlap,
+        )
+        bound: dict[str, str] = {}
         required = [spec.name for spec in self.tensors if not spec.optional]
         on_cpu = " and ".join(f"{name}.is_cpu" for name in required)
         on_npu = " and ".join(
             [f"{required[0]}.device.type == 'npu'"]
             + [f"{name}.device == {required[0]}.device" for name in required[1:]]
         )
-        conditions.append(f"({on_cpu} or {on_npu})")
-        conditions += [
-            f"({spec.name} is None or {spec.name}.device == {required[0]}.device)"
-            for spec in self.tensors
-            if spec.optional
-        ]
-        bound: dict[str, str] = {}
-        conditions += self._accept_shapes(bound)
-        conditions += self._accept_aliasing(bound)
         needs_grad = " or ".join(
             f"({s.name} is not None and {s.name}.requires_grad)" if s.optional else f"{s.name}.requires_grad"
             for s in self.tensors
             if s.dtypes[0].is_floating_point
         )
+        conditions = [
+            "not _modes()",
+            *(self._accept_type(spec, scope) for spec in self.tensors),
+            *(self._accept_option(spec, scope) for spec in self.options),
+            f"({on_cpu} or {on_npu})",
+            *(
+                f"({spec.name} is None or {spec.name}.device == {required[0]}.device)"
+                for spec in self.tensors
+                if spec.optional
+            ),
+            *self._accept_shapes(bound),
+            *(self._accept_strides(spec) for spec in self.tensors),
+            *self._accept_aliasing(bound),
+        ]
         if needs_grad:
-            conditions.append(f"not (grad() and ({needs_grad}))")
-        source = f"def accept({', '.join(self.signature.parameters)}):\n    return (\n        "
-        source += "\n        and ".join(conditions) + "\n    )\n"
-        exec(compile(source, f"<accept {self.name}>", "exec"), scope)
-        accept: Callable[..., bool] = scope["accept"]
-        return accept
+            conditions.append(f"not (_grad() and ({needs_grad}))")
+        return "(\n    " + "\n    and ".join(conditions) + "\n)"
 
-    def _accept_tensor(self, spec: TensorSpec, scope: dict[str, Any]) -> str:
+    def _accept_type(self, spec: TensorSpec, scope: dict[str, Any]) -> str:
         name = spec.name
-        dtypes = [f"dtype_{name}_{i}" for i in range(len(spec.dtypes))]
+        dtypes = [f"_dtype_{name}_{i}" for i in range(len(spec.dtypes))]
         scope.update(zip(dtypes, spec.dtypes))
-        condition = f"type({name}) is Tensor and "
+        condition = f"type({name}) is _Tensor and "
         if spec.same_dtype_as is not None:
             condition += f"{name}.dtype is {spec.same_dtype_as}.dtype"
         elif len(dtypes) == 1:
             condition += f"{name}.dtype is {dtypes[0]}"
         else:
             condition += f"{name}.dtype in ({', '.join(dtypes)})"
+        return f"({name} is None or ({condition}))" if spec.optional else condition
+
+    def _accept_strides(self, spec: TensorSpec) -> str:
+        name = spec.name
         if spec.layout == "contiguous":
-            condition += f" and {name}.is_contiguous()"
+            condition = f"{name}.is_contiguous()"
         else:
-            condition += f" and {name}.stride(-1) == 1"
+            condition = f"(_stride_{name} := {name}.stride())[-1] == 1"
             if spec.role == "mutated":
-                condition += f" and {name}.stride(0) >= {name}.shape[-1]"
+                condition += f" and _stride_{name}[0] >= {name}.shape[-1]"
         return f"({name} is None or ({condition}))" if spec.optional else condition
 
     def _accept_option(self, spec: OptionSpec, scope: dict[str, Any]) -> str:
         name = spec.name
-        scope[f"type_{name}"] = spec.type
+        scope[f"_type_{name}"] = spec.type
         if spec.length is not None:
             # Sequences are rare and short; the full check decides in a few hundred nanoseconds.
-            scope[f"spec_{name}"] = spec
-            scope["sequence_ok"] = _sequence_ok
-            return f"sequence_ok(spec_{name}, {name})"
-        condition = f"type({name}) is type_{name}"
+            scope[f"_spec_{name}"] = spec
+            scope["_sequence_ok"] = _sequence_ok
+            return f"_sequence_ok(_spec_{name}, {name})"
+        condition = f"type({name}) is _type_{name}"
         if spec.at_least is not None:
             condition += f" and {name} >= {spec.at_least}"
         if spec.multiple_of is not None:
@@ -359,22 +362,22 @@ class Contract:
     def _accept_shapes(self, bound: dict[str, str]) -> list[str]:
         conditions: list[str] = []
         for spec in self.tensors:
-            terms = [f"len(shape_{spec.name} := {spec.name}.shape) == {len(spec.dims)}"]
+            terms = [f"len(_shape_{spec.name} := {spec.name}.shape) == {len(spec.dims)}"]
             known = [self._accept_size(declared, bound) for declared in spec.dims]
             if all(known):
                 # One comparison of the whole tuple is cheaper than one per axis.
                 terms = [f"{spec.name}.shape == ({', '.join(str(size) for size in known)},)"]
             else:
                 for axis, declared in enumerate(spec.dims):
-                    size = f"shape_{spec.name}[{axis}]"
+                    size = f"_shape_{spec.name}[{axis}]"
                     expected = self._accept_size(declared, bound)
                     if expected is not None:
                         terms.append(f"{size} == {expected}")
                     elif declared.symbol is not None:
                         # A size is not None: the comparison is there to bind it.
                         least = f"- {declared.offset}) >= 0" if declared.offset else ") is not None"
-                        terms.append(f"(size_{declared.symbol} := {size} {least}")
-                        bound[declared.symbol] = f"size_{declared.symbol}"
+                        terms.append(f"(_size_{declared.symbol} := {size} {least}")
+                        bound[declared.symbol] = f"_size_{declared.symbol}"
             condition = " and ".join(terms)
             conditions.append(f"({spec.name} is None or ({condition}))" if spec.optional else condition)
         for rule in self.rules:
@@ -401,6 +404,7 @@ class Contract:
             return []
         conditions = []
         ranged = set()
+        extents: dict[str, str] = {}
         for spec in self.tensors:
             name = spec.name
             if spec.optional:
@@ -408,13 +412,19 @@ class Contract:
             sizes = [self._accept_size(declared, bound) for declared in spec.dims]
             if spec.layout == "contiguous":
                 extent = " * ".join(map(str, sizes)) if all(sizes) else f"{name}.numel()"
-            elif len(spec.dims) == 2:
-                extent = f"(({name}.shape[0] - 1) * {name}.stride(0) + {name}.shape[1])"
+            elif len(spec.dims) == 2 and all(sizes):
+                extent = f"(({sizes[0]} - 1) * _stride_{name}[0] + {sizes[1]})"
             else:
                 continue
             size = spec.dtypes[0].itemsize if len(spec.dtypes) == 1 else f"{name}.element_size()"
+            num_bytes = f"{extent} * {size}"
+            if num_bytes not in extents:
+                extents[num_bytes] = f"_bytes_{name}"
+                num_bytes = f"(_bytes_{name} := {num_bytes})"
+            else:
+                num_bytes = extents[num_bytes]
             # Binds the address range for the comparisons below.
-            conditions.append(f"(end_{name} := (begin_{name} := {name}.data_ptr()) + {extent} * {size}) is not None")
+            conditions.append(f"(_end_{name} := (_begin_{name} := {name}.data_ptr()) + {num_bytes}) is not None")
             ranged.add(name)
         seen: set[frozenset[str]] = set()
         for mutated in self.mutated:
@@ -424,11 +434,11 @@ class Contract:
                     continue
                 seen.add(pair)
                 if pair <= ranged:
-                    apart = f"end_{mutated} <= begin_{spec.name} or end_{spec.name} <= begin_{mutated}"
+                    apart = f"_end_{mutated} <= _begin_{spec.name} or _end_{spec.name} <= _begin_{mutated}"
                     # Rows of two tensors may lie in one range without touching.
-                    conditions.append(f"({apart} or not overlap({mutated}, {spec.name}))")
+                    conditions.append(f"({apart} or not _overlap({mutated}, {spec.name}))")
                 else:
-                    conditions.append(f"({spec.name} is None or not overlap({mutated}, {spec.name}))")
+                    conditions.append(f"({spec.name} is None or not _overlap({mutated}, {spec.name}))")
         return conditions
 
 

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable
 from functools import update_wrapper
 from importlib import import_module
-from operator import itemgetter
+from textwrap import indent
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 import torch
@@ -57,15 +57,15 @@ class Operator:
         self.contract = contract
         self.values = values
         self.name = contract.name
-        self.accept = contract.compile_accept()
         self.package = function.__module__.rpartition(".")[0]
         self.launches: dict[str, Callable[..., None]] = {}
         names = list(contract.signature.parameters)
         self.first = names.index(contract.tensors[0].name)
         self.mutated = tuple(names.index(name) for name in contract.mutated)
-        # Indexed twice where there is one, so that the result is a tuple.
-        self.pick_mutated = itemgetter(*self.mutated, *self.mutated[:1]) if self.mutated else None
         self.returns_tensor = contract.signature.return_annotation is not None
+        self.compiled = self._compile()
+        # Whether the call is the common valid one; where it says no, ``check`` decides.
+        self.accept: Callable[..., bool] = self.compiled["accept"]
 
     def check(self, *args: Any) -> None:
         self.contract.check(dict(zip(self.contract.signature.parameters, args)))
@@ -94,21 +94,81 @@ class Operator:
             ]
             (self.launches.get("npu") or self._load("npu"))(*stand_ins)
 
-    def run(self, *args: Any) -> Any:
-        """Launch the kernel on arguments that satisfy the contract."""
-        result = self.body(*args)
-        first = args[self.first]
-        device = "cpu" if first.is_cpu else first.device.type
-        if self.values is not None and (device == "cpu" or _check_values_on_npu):
-            self.values(*args)
-        launch = self.launches.get(device) or self._load(device)
-        if result is None:
-            launch(*args)
-        else:
-            launch(result, *args)
-        if self.pick_mutated is not None:
-            torch.autograd.graph.increment_version(self.pick_mutated(args))
-        return result
+    def _compile(self) -> dict[str, Any]:
+        """The functions through which calls come, by name.
+
+        They are compiled from the declaration, each with the checks and the launch in its own body: binding
+        ``*args, **kwargs`` and calling from one to the other would cost more than all checks together.
+        """
+        parameters = self.contract.signature.parameters.values()
+        header: list[str] = []
+        node_call: list[str] = []
+        for p in parameters:
+            if p.kind is p.KEYWORD_ONLY and "*" not in header:
+                header.append("*")
+            header.append(p.name if p.default is p.empty else f"{p.name}=_default_{p.name}")
+            node_call.append(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name)
+        names = ", ".join(p.name for p in parameters)
+        # A node needs arguments of the schema's types; everything else is found by the fake implementation.
+        typed = " and ".join(
+            [_is_tensor(spec) for spec in self.contract.tensors] + [_is_option(s) for s in self.contract.options]
+        )
+        scope: dict[str, Any] = {
+            "_body": self.body,
+            "_check": self.check,
+            "_increment_version": torch.autograd.graph.increment_version,
+            "_is_compiling": torch.compiler.is_compiling,
+            "_launches": self.launches,
+            "_load": self._load,
+            "_values": self.values,
+            **{f"_default_{p.name}": p.default for p in parameters if p.default is not p.empty},
+        }
+        accepted = self.contract.accept_condition(scope)
+        first = self.contract.tensors[0].name
+        values = f"_values({names})" if self.values is not None else "pass"
+        run = f"""
+_result = _body({names})
+if {first}.is_cpu:
+    {values}
+    _launch = _launches.get("cpu") or _load("cpu")
+else:
+    {values if _check_values_on_npu else "pass"}
+    _launch = _launches.get({first}.device.type) or _load({first}.device.type)
+_launch({"_result, " if self.returns_tensor else ""}{names})
+{f"_increment_version(({', '.join(self.contract.mutated)},))" if self.mutated else ""}
+return _result
+"""
+        source = f"""
+def in_order({", ".join(header)}):
+    return {names},
+
+def dispatch({names}):
+    return _overload({", ".join(node_call)})
+
+def accept({names}):
+    return {accepted}
+
+def kernel({", ".join(header)}):
+    if not {accepted}:
+        _check({names})
+{indent(run, "    ")}
+
+def autograd({", ".join(header)}):
+    if {accepted}:
+{indent(run, "        ")}
+    return _tracked({names})
+
+def public({", ".join(header)}):
+    if _is_compiling():
+        if not ({typed}):
+            _check({names})
+        return _overload({", ".join(node_call)})
+    if {accepted}:
+{indent(run, "        ")}
+    return _slow({names})
+"""
+        exec(compile(source, f"<{self.name}>", "exec"), scope)
+        return scope
 
     def _load(self, device: str) -> Callable[..., None]:
         ensure_cache_directory()
@@ -128,101 +188,35 @@ def _register(
     op = Operator(function, Contract(name, signature, specs), values)
     _library.define(name + _schema(function, signature, op.contract.mutated))
     overload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    positional = [p.name for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
-    parameters = list(signature.parameters)
-
-    # The dispatcher calls with positional and keyword arguments, defaults left out: bring them into declared order.
-    defaults = {p.name: p.default for p in signature.parameters.values() if p.default is not p.empty}
-
-    def in_order(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        if len(args) == len(parameters):
-            return list(args)
-        given = {**defaults, **dict(zip(positional, args)), **kwargs}
-        return [given[p] for p in parameters]
-
-    def call_overload(args: list[Any]) -> Any:
-        split = len(positional)
-        return overload(*args[:split], **dict(zip(parameters[split:], args[split:])))
-
-    def implementation(*args: Any, **kwargs: Any) -> Any:
-        ordered = in_order(args, kwargs)
-        if not op.accept(*ordered):
-            op.check(*ordered)
-        return op.run(*ordered)
+    compiled = op.compiled
 
     def fake(*args: Any, **kwargs: Any) -> Any:
-        return op.fake(*in_order(args, kwargs))
+        return op.fake(*compiled["in_order"](*args, **kwargs))
 
-    def autograd(*args: Any, **kwargs: Any) -> Any:
-        ordered = in_order(args, kwargs)
-        if op.accept(*ordered):
-            return op.run(*ordered)
-        tensors = [value for value in ordered if isinstance(value, Tensor)]
-        if torch.is_grad_enabled() and any(value.requires_grad for value in tensors):
-            _refuse_leaves(op, ordered)
-            results = node.apply(*ordered)
+    def tracked(*args: Any) -> Any:
+        """The dispatcher's call that may have to be recorded for a backward pass."""
+        if torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in args):
+            _refuse_leaves(op, args)
+            results = node.apply(*args)
             return results[0] if op.returns_tensor else None
-        return below_autograd(ordered)
+        return below_autograd(*args)
 
-    def below_autograd(ordered: list[Any]) -> Any:
+    def below_autograd(*args: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            return call_overload(ordered)
+            return compiled["dispatch"](*args)
 
     def slow(*args: Any) -> Any:
-        """The public call that ``accept`` did not take: invalid, or one that the dispatcher has to see."""
+        """The public call that is not the common valid one: invalid, or one that the dispatcher has to see."""
         op.check(*args)
-        return call_overload(list(args))
+        return compiled["dispatch"](*args)
 
     node = _not_differentiable(op, below_autograd)
-    _library.impl(name, implementation, "CompositeExplicitAutograd")
-    _library.impl(name, autograd, "Autograd")
+    compiled.update(_overload=overload, _slow=slow, _tracked=tracked)
+    _library.impl(name, compiled["kernel"], "CompositeExplicitAutograd")
+    _library.impl(name, compiled["autograd"], "Autograd")
     torch.library.register_fake(overload, fake, lib=_library)
-    public = _public_function(op, overload, slow)
+    public: Callable[..., Any] = update_wrapper(compiled["public"], function)
     public.operator = op  # type: ignore[attr-defined]
-    return public
-
-
-def _public_function(op: Operator, overload: Any, slow: Callable[..., Any]) -> Callable[..., Any]:
-    """The function users call: the operator while compiling, the kernel directly otherwise.
-
-    Compiled from the signature: binding ``*args, **kwargs`` by hand would cost more than all checks together.
-    """
-    parameters = op.contract.signature.parameters.values()
-    defaults = {f"default_{p.name}": p.default for p in parameters if p.default is not p.empty}
-    header: list[str] = []
-    node_call: list[str] = []
-    for p in parameters:
-        if p.kind is p.KEYWORD_ONLY and "*" not in header:
-            header.append("*")
-        header.append(p.name if p.default is p.empty else f"{p.name}=default_{p.name}")
-        node_call.append(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name)
-    names = ", ".join(p.name for p in parameters)
-    # A node needs arguments of the schema's types; everything else is found by the fake implementation.
-    typed = " and ".join(
-        [_is_tensor(spec) for spec in op.contract.tensors] + [_is_option(s) for s in op.contract.options]
-    )
-    source = f"""
-def public({", ".join(header)}):
-    if is_compiling():
-        if not ({typed}):
-            check({names})
-        return overload({", ".join(node_call)})
-    if accept({names}):
-        return run({names})
-    return slow({names})
-"""
-    scope: dict[str, Any] = {
-        "is_compiling": torch.compiler.is_compiling,
-        "Tensor": Tensor,
-        "overload": overload,
-        "accept": op.accept,
-        "run": op.run,
-        "check": op.check,
-        "slow": slow,
-        **defaults,
-    }
-    exec(compile(source, f"<{op.name}>", "exec"), scope)
-    public: Callable[..., Any] = update_wrapper(scope["public"], op.function)
     return public
 
 
@@ -240,9 +234,9 @@ def _positional(function: Callable[..., Any], signature: inspect.Signature) -> C
 
 def _is_tensor(spec: TensorSpec) -> str:
     return (
-        f"({spec.name} is None or isinstance({spec.name}, Tensor))"
+        f"({spec.name} is None or isinstance({spec.name}, _Tensor))"
         if spec.optional
-        else f"isinstance({spec.name}, Tensor)"
+        else f"isinstance({spec.name}, _Tensor)"
     )
 
 
@@ -275,7 +269,7 @@ def _schema(function: Callable[..., Any], signature: inspect.Signature, mutated:
     return schema
 
 
-def _refuse_leaves(op: Operator, args: list[Any]) -> None:
+def _refuse_leaves(op: Operator, args: tuple[Any, ...]) -> None:
     """What autograd says of an in-place write to a leaf, said before the write instead of after it."""
     for index in op.mutated:
         value = args[index]
@@ -288,13 +282,13 @@ def _refuse_leaves(op: Operator, args: list[Any]) -> None:
             )
 
 
-def _not_differentiable(op: Operator, forward_call: Callable[[list[Any]], Any]) -> type[torch.autograd.Function]:
+def _not_differentiable(op: Operator, forward_call: Callable[..., Any]) -> type[torch.autograd.Function]:
     """The autograd node of an operator that has no derivative: it runs forward and raises in backward."""
 
     class NotDifferentiable(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> tuple[Tensor, ...]:
-            result = forward_call(list(args))
+            result = forward_call(*args)
             mutated = [args[i] for i in op.mutated]
             ctx.mark_dirty(*mutated)
             return (result, *mutated) if op.returns_tensor else tuple(mutated)
