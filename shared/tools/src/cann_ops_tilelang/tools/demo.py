@@ -7,8 +7,8 @@ import io
 import logging
 import statistics
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,20 +16,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont, UnidentifiedImageError
+from PIL import Image, ImageDraw, ImageFont, ImageOps, UnidentifiedImageError
+from rich import box
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.benchmark import Timer
 
+from cann_ops_tilelang.bmp_to_patches import pack_bmps
 from cann_ops_tilelang.testing import Call, calc_diff, count_nodes
 
+from .composed import plain_operators
 from .loading import operator_names, operators, references
-from .vision import Config, VisionFrontEnd, make_batch, make_front_end
+from .vision import Batch, Config, VisionFrontEnd, make_batch, make_front_end
 
 CONFIG = Config(side=40)
 PAGE = CONFIG.side * CONFIG.patch_size
+PICTURE = "vision_front_end.png"
 
 # Values of tokens that hold no image token, in the picture of the layout.
 TEXT, PLACEHOLDER = -2.0, -1.0
@@ -45,6 +50,7 @@ def main() -> None:
     try:
         page = open_page(arguments.image) if arguments.image else draw_page()
         arguments.output.mkdir(parents=True, exist_ok=True)
+        (arguments.output / PICTURE).touch()
     except (OSError, ValueError) as error:
         sys.exit(f"demo: {error}")
     # The reference of bmp_to_patches reads sizes on the host, of which Dynamo warns at length.
@@ -54,39 +60,20 @@ def main() -> None:
 
 
 def run(page: Image.Image, output: Path) -> None:
-    file = io.BytesIO()
-    page.save(file, "BMP")
-    batch = make_batch(CONFIG, [file.getvalue()])
     with Progress(
         SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
     ) as progress:
-        task = progress.add_task("vision front end: building kernels")
-        calls: dict[str, Call] = {"engram_grad_w_reduce": engram_call()}
-        before = batch.input_embeds.clone()
-        front_end = make_front_end(CONFIG, recording(operators(), calls))
-        result = front_end(batch.clone())
-        plain = make_front_end(CONFIG, references())(batch.clone())
-        progress.update(task, description="vision front end: compiling one graph")
-        compiled_model = make_front_end(CONFIG, operators())
-        nodes = count_nodes(compiled_model, batch.clone())
-        torch._dynamo.reset()
-        compiled = torch.compile(compiled_model, fullgraph=True, dynamic=False)(batch.clone())
+        task = progress.add_task("vision front end in plain PyTorch")
         rows = []
-        for name in operator_names():
-            progress.update(task, description=f"{name}: compiling the reference, timing")
-            rows.append(measure(name, calls[name]))
+        for case in cases(CONFIG, [page]):
+            progress.update(task, description=f"{case.name}: compiling, timing")
+            rows.append(measure(case))
         progress.update(task, description="drawing")
-        picture = output / "vision_front_end.png"
-        draw(front_end, batch, before, page, picture)
+        picture = output / PICTURE
+        draw(make_front_end(CONFIG, operators()), make_batch(CONFIG, [bmp(page)]), page, picture)
         sources = write_sources(output)
     console.print(operator_table(rows))
-    console.print(
-        f"Vision front end of {CONFIG.side} x {CONFIG.side} patches, operators against plain PyTorch: "
-        f"calc_diff {calc_diff(result, plain):.1e} eager, {calc_diff(compiled, plain):.1e} compiled; "
-        f"one graph with {', '.join(f'{count} {name}' for name, count in nodes.items())}"
-    )
-    console.print(f"Picture: {picture}")
-    for label, path in sources.items():
+    for label, path in {"Picture": picture, **sources}.items():
         console.print(f"{label}: {path}", soft_wrap=True)
 
 
@@ -97,19 +84,26 @@ def open_page(path: Path) -> Image.Image:
     """The image, upright on a white square of the size that the front end takes."""
     try:
         file = Image.open(path)
-        file.load()
+        image = ImageOps.exif_transpose(file).convert("RGBA" if file.has_transparency_data else "RGB")
     except UnidentifiedImageError as error:
         raise ValueError(f"{path} is no image that Pillow reads") from error
-    if file.format != "BMP" or file.mode != "RGB":
-        console.print(f"[dim]{path.name} is {file.format} {file.mode}: converted to a 24-bit BMP[/dim]")
-    image = file.convert("RGB")
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    try:
+        pack_bmps([path], patch_size=1)
+    except ValueError as error:
+        note(f"converted to a 24-bit BMP ({error})")
     if image.size != (PAGE, PAGE):
-        console.print(f"[dim]{path.name} is {image.width} x {image.height}: fitted into {PAGE} x {PAGE}[/dim]")
+        note(f"{path.name} is {image.width} x {image.height}: fitted into {PAGE} x {PAGE}")
         image.thumbnail((PAGE, PAGE))
-        square = Image.new("RGB", (PAGE, PAGE), "white")
-        square.paste(image, ((PAGE - image.width) // 2, (PAGE - image.height) // 2))
-        image = square
-    return image
+    square = Image.new("RGB", (PAGE, PAGE), "white")
+    mask = image if image.mode == "RGBA" else None
+    square.paste(image, ((PAGE - image.width) // 2, (PAGE - image.height) // 2), mask)
+    return square
+
+
+def note(text: str) -> None:
+    console.print(text, style="dim", markup=False, highlight=False)
 
 
 def draw_page() -> Image.Image:
@@ -157,17 +151,46 @@ def draw_page() -> Image.Image:
     return page
 
 
-# -- measuring -----------------------------------------------------------------------------------------------------
+# -- the calls -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Row:
+@dataclass(frozen=True)
+class Case:
+    """A function, its plain PyTorch reference on CPU, a call for every page, and the places of written arguments."""
+
     name: str
-    agreement: float
-    ours: float
-    eager: float
-    inductor: float
-    nodes: int
+    function: Callable[..., Any]
+    reference: Callable[..., Any]
+    calls: list[Call]
+    written: tuple[int, ...]
+
+
+def cases(config: Config, pages: list[Image.Image], device: str = "cpu") -> Iterator[Case]:
+    """Every operator with the arguments that the front end gives it, and the front end itself."""
+    batches = [make_batch(config, [bmp(page)]) for page in pages]
+    recorded = []
+    for batch in batches:
+        recorded.append({"engram_grad_w_reduce": engram_call()})
+        make_front_end(config, recording(references(), recorded[-1]))(batch.clone())
+    for name in operator_names():
+        function = getattr(operators(), name)
+        contract = function.operator.contract
+        written = tuple(list(contract.signature.parameters).index(argument) for argument in contract.mutated)
+        yield Case(name, function, getattr(references(), name), [calls[name] for calls in recorded], written)
+    model, plain = make_front_end(config, operators()).to(device), make_front_end(config, plain_operators(config))
+    yield Case(
+        "vision front end",
+        lambda *tensors: model(Batch(*tensors)),
+        lambda *tensors: plain(Batch(*tensors)),
+        [Call(batch.tensors()) for batch in batches],
+        tuple(index for index, field in enumerate(fields(Batch)) if field.name == "input_embeds"),
+    )
+
+
+def bmp(page: Image.Image) -> bytes:
+    file = io.BytesIO()
+    page.save(file, "BMP")
+    return file.getvalue()
 
 
 def engram_call() -> Call:
@@ -197,39 +220,76 @@ def recording(ops: SimpleNamespace, calls: dict[str, Call]) -> SimpleNamespace:
     return SimpleNamespace(**{name: record(name, function) for name, function in vars(ops).items()})
 
 
-def measure(name: str, call: Call) -> Row:
-    ours, reference = getattr(operators(), name), getattr(references(), name)
+# -- measuring -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Row:
+    name: str
+    agreement: float
+    ours: float
+    eager: float
+    inductor: float
+    nodes: int
+    graphs: str
+
+
+def measure(case: Case) -> Row:
+    (call,) = case.calls
+
+    def effects(function: Callable[..., Any]) -> list[Tensor]:
+        mine = call.clone()
+        return [value for value in (mine(function), *mine.tensors()) if isinstance(value, Tensor)]
+
+    expected = effects(case.reference)
+    compiled, graphs = compile_counting(case.function, effects)
+    results = (effects(case.function), compiled)
+    agreement = max(calc_diff(a, e) for actual in results for a, e in zip(actual, expected))
+    nodes = sum(count_nodes(case.function, *call.clone().args, **call.kwargs).values())
     torch._dynamo.reset()
-    inductor = torch.compile(reference, dynamic=False)
-    mine, other = call.clone(), call.clone()
-    results = [mine(ours), other(reference)]
-    call.clone()(inductor)
-    pairs = zip(results[:1] + mine.tensors(), results[1:] + other.tensors())
-    agreement = max(calc_diff(a, b) for a, b in pairs if isinstance(a, Tensor))
-    times: dict[str, list[float]] = {"ours": [], "eager": [], "inductor": []}
-    for _ in range(3):
-        for label, function in (("ours", ours), ("eager", reference), ("inductor", inductor)):
-            timer = Timer("call(function)", globals={"call": call.clone(), "function": function})
-            times[label].append(timer.blocked_autorange(min_run_time=0.1).median)
-    nodes = count_nodes(ours, *call.clone().args, **call.kwargs)[name]
-    medians = {label: statistics.median(values) for label, values in times.items()}
-    return Row(name, agreement, medians["ours"], medians["eager"], medians["inductor"], nodes)
+    inductor = torch.compile(case.reference, dynamic=False)
+    effects(inductor)
+    functions = {"ours": case.function, "eager": case.reference, "inductor": inductor}
+    timers = {label: timer(function, call.clone()) for label, function in functions.items()}
+    counts = {label: max(1, int(0.1 / timer.timeit(1).mean)) for label, timer in timers.items()}
+    rounds = [{label: timer.timeit(counts[label]).mean for label, timer in timers.items()} for _ in range(3)]
+    medians = {label: statistics.median(times[label] for times in rounds) for label in timers}
+    return Row(case.name, agreement, medians["ours"], medians["eager"], medians["inductor"], nodes, graphs)
+
+
+def timer(function: Callable[..., Any], call: Call) -> Timer:
+    return Timer("call(function)", globals={"call": call, "function": function}, num_threads=1)
+
+
+def compile_counting(
+    function: Callable[..., Any], run: Callable[[Callable[..., Any]], list[Tensor]]
+) -> tuple[list[Tensor], str]:
+    """What ``run`` returns for the compiled function, and the graphs compiled for that run / for a second one.
+
+    The tensors of the first run are alive during the second, which therefore has others.
+    """
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("inductor")
+    compiled = torch.compile(function, backend=counter, fullgraph=True, dynamic=False)
+    result = run(compiled)
+    first = counter.frame_count
+    run(compiled)
+    return result, f"{first} / {counter.frame_count - first}"
 
 
 def operator_table(rows: list[Row]) -> Table:
     table = Table(
-        title=f"Operators on CPU, {torch.get_num_threads()} threads, at the sizes of the page",
-        caption="PyTorch, inductor: time of the plain PyTorch reference over ours. nodes: in a compiled graph.",
+        title="Operators on one CPU thread, at the sizes of the page",
+        caption="PyTorch, inductor: time of plain PyTorch, eager and compiled, over ours.\n"
+        "nodes: operators in the compiled graph. graphs: compiled for the first\n"
+        "call / for inputs in new storage. Captures: hatch run npu-sim:demo.",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+        show_edge=False,
     )
-    for heading, justify in [
-        ("operator", "left"),
-        ("calc_diff", "right"),
-        ("time", "right"),
-        ("PyTorch", "right"),
-        ("inductor", "right"),
-        ("nodes", "right"),
-    ]:
-        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for heading in ("operator", "calc_diff", "time", "PyTorch", "inductor", "nodes", "graphs"):
+        table.add_column(heading, justify="left" if heading == "operator" else "right", no_wrap=True)
     for row in rows:
         table.add_row(
             row.name,
@@ -238,12 +298,13 @@ def operator_table(rows: list[Row]) -> Table:
             f"{row.eager / row.ours:.1f}x",
             f"{row.inductor / row.ours:.1f}x",
             str(row.nodes),
+            row.graphs,
         )
     return table
 
 
 def duration(seconds: float) -> str:
-    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
 
 
 # -- pictures and sources ------------------------------------------------------------------------------------------
@@ -258,7 +319,7 @@ def write_sources(output: Path) -> dict[str, Path]:
     return {"Generated C": c, "Generated AscendC": asc}
 
 
-def draw(model: VisionFrontEnd, batch: Any, before: Tensor, page: Image.Image, path: Path) -> None:
+def draw(model: VisionFrontEnd, batch: Batch, page: Image.Image, path: Path) -> None:
     """The page, its patches, where one patch attends, and the order of the tokens."""
     import matplotlib
 
@@ -297,7 +358,7 @@ def draw(model: VisionFrontEnd, batch: Any, before: Tensor, page: Image.Image, p
     axes["attention"].set_title("attn_rel_h_rel_w: what the marked patch attends to")
     figure.colorbar(heat, ax=axes["attention"], shrink=0.7, label="log10 of weight over mean weight, all heads")
 
-    layout = token_layout(batch, before)
+    layout = token_layout(batch)
     colours = ListedColormap(["#e3e6ea", "#8c939c", *plt.get_cmap("viridis")(np.linspace(0, 1, 254))])
     axes["tokens"].imshow(layout, cmap=colours, aspect="auto", vmin=0, vmax=255, interpolation="nearest")
     axes["tokens"].set_yticks(
@@ -309,7 +370,7 @@ def draw(model: VisionFrontEnd, batch: Any, before: Tensor, page: Image.Image, p
     plt.close(figure)
 
 
-def similarity(model: VisionFrontEnd, batch: Any, query: int) -> Tensor:
+def similarity(model: VisionFrontEnd, batch: Batch, query: int) -> Tensor:
     """Log attention weights of one token in the global block, from the values the operator gets."""
     x = model.embed(model.patches(batch)).view(1, CONFIG.side**2, -1)
     q, k, _, rel_h, rel_w = model.whole.heads(x, *model.phases(batch))
@@ -319,14 +380,14 @@ def similarity(model: VisionFrontEnd, batch: Any, query: int) -> Tensor:
     return torch.log10(weights * weights.numel())
 
 
-def token_layout(batch: Any, before: Tensor) -> np.ndarray[Any, Any]:
+def token_layout(batch: Batch) -> np.ndarray[Any, Any]:
     """Three rows: which page position each token of the input holds, before and after the two operators.
 
     The operators move rows that carry their own number.
     """
     ops = operators()
     count = int(batch.cu_patches[-1])
-    numbers = torch.full((before.shape[0], 1), TEXT)
+    numbers = torch.full((batch.input_embeds.shape[0], 1), TEXT)
     start = int(batch.image_starts[0])
     numbers[start : start + count] = PLACEHOLDER
     rows = [numbers.clone()]

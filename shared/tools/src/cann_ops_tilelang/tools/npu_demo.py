@@ -1,19 +1,27 @@
-"""``hatch run npu-sim:demo``: an operator captured and replayed by npugraph_ex on a simulated Ascend, and counted."""
+"""``hatch run npu-sim:demo``: the operators captured and replayed by npugraph_ex on a simulated Ascend."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+from PIL import Image
+from rich import box
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from torch import Tensor
 
 import ascend_sim
-from cann_ops_tilelang.engram_grad_w_reduce import engram_grad_w_reduce
-from cann_ops_tilelang.engram_grad_w_reduce.reference import engram_grad_w_reduce_reference
-from cann_ops_tilelang.testing import Call, calc_diff, graph_evidence
+from cann_ops_tilelang.testing import Call, Evidence, calc_diff, count_nodes, graph_evidence
 
-NUM_PARTIALS, HC_MULT, HIDDEN_SIZE = 37, 4, 2560
+from .demo import Case, cases, draw_page
+from .vision import Config
+
+CONFIG = Config(side=16, num_heads=2, text_hidden_size=256)
+COUNTED = "engram_grad_w_reduce"
 
 console = Console()
 
@@ -21,52 +29,96 @@ console = Console()
 def main() -> None:
     if not (hasattr(torch, "npu") and torch.npu.is_available()):
         sys.exit("npu demo: torch_npu finds no device; run it with `hatch run npu-sim:demo`")
-    with torch.inference_mode():
-        console.print(capture_table())
-        console.print(counts_table(ascend_sim.trace()))
-
-
-def capture_table() -> Table:
-    """Four calls of one compiled function, with what npugraph_ex did for each."""
-    shape = (HC_MULT, HIDDEN_SIZE)
-    expected = Call(
-        (
-            torch.randn(NUM_PARTIALS, *shape),
-            torch.randn(shape).bfloat16(),
-            torch.randn(shape).bfloat16(),
-            torch.zeros(shape),
-            torch.zeros(shape),
-        )
-    )
-    call = expected.to("npu")
-    compiled = torch.compile(engram_grad_w_reduce, backend="npugraph_ex", fullgraph=True, dynamic=False)
-    device = torch.npu.get_device_name()  # type: ignore[attr-defined]
-    table = Table(title=f"engram_grad_w_reduce on {device}, compiled with npugraph_ex")
-    for heading in ("call", "captured", "replayed", "run eagerly", "calc_diff"):
-        table.add_column(heading, justify="left" if heading == "call" else "right")
-    for label in (
-        "first",
-        "read-only inputs updated in place",
-        "read-only inputs at new addresses",
-        "gradients replaced",
+    rows = []
+    with (
+        torch.inference_mode(),
+        Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+        ) as progress,
     ):
-        if label == "read-only inputs updated in place":
-            for tensor in (*call.args[:3], *expected.args[:3]):
-                tensor.mul_(0.5)
-        if label == "read-only inputs at new addresses":
-            call = Call((*(tensor.clone() for tensor in call.args[:3]), *call.args[3:]))
-        if label == "gradients replaced":
-            call = Call((*call.args[:3], *(tensor.clone() for tensor in call.args[3:])))
-        with console.status(f"{label}: tracing, building, simulating"):
-            evidence = graph_evidence(lambda call=call: call(compiled))  # type: ignore[misc]
-        expected(engram_grad_w_reduce_reference)
-        difference = max(calc_diff(a, e) for a, e in zip(call.args[3:], expected.args[3:]))
-        table.add_row(label, str(evidence.capture), str(evidence.replay), str(evidence.eager), f"{difference:.1e}")
+        task = progress.add_task("recording calls")
+        page = draw_page().resize((CONFIG.side * CONFIG.patch_size,) * 2)
+        for case in cases(CONFIG, [page, page.transpose(Image.Transpose.ROTATE_90)], "npu"):
+            progress.update(task, description=f"{case.name}: tracing, building, simulating")
+            rows.append(measure(case))
+            if case.name == COUNTED:
+                trace = ascend_sim.trace()
+    console.print(capture_table(rows))
+    console.print(counts_table(trace))
+
+
+@dataclass
+class Row:
+    """``evidence``: of the first call, other values, other storage, and, if there is one, another written argument."""
+
+    name: str
+    nodes: int
+    evidence: list[Evidence]
+    difference: float
+
+
+def measure(case: Case) -> Row:
+    call = case.calls[0].to("npu")
+    nodes = sum(count_nodes(case.function, *call.clone().args, **call.kwargs).values())
+    torch._dynamo.reset()
+    compiled = torch.compile(case.function, backend="npugraph_ex", fullgraph=True, dynamic=False)
+    row = Row(case.name, nodes, [], 0.0)
+
+    def step() -> None:
+        expected = call.to("cpu")
+        wanted = [expected(case.reference), *expected.tensors()]
+        results: list[Any] = []
+        row.evidence.append(graph_evidence(lambda: results.append(call(compiled))))
+        for actual, value in zip([*results, *call.tensors()], wanted):
+            if isinstance(value, Tensor):
+                row.difference = max(row.difference, calc_diff(actual, value))
+
+    step()
+    for target, source in zip(call.tensors(), case.calls[1].tensors()):
+        target.copy_(source)
+    step()
+    for moved in (False, True):
+        if moved and not case.written:
+            break
+        fresh = call.clone()
+        call = Call(
+            tuple(
+                new if (index in case.written) is moved else old
+                for index, (new, old) in enumerate(zip(fresh.args, call.args))
+            ),
+            call.kwargs,
+        )
+        step()
+    return row
+
+
+def capture_table(rows: list[Row]) -> Table:
+    device = torch.npu.get_device_name()  # type: ignore[attr-defined]
+    table = Table(
+        title=f"Compiled with npugraph_ex for {device}, simulated",
+        caption="captures/replays/eager runs of the first call, with other values, with\n"
+        "inputs in new storage, with the written argument replaced.",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+        show_edge=False,
+    )
+    for heading in ("compiled", "nodes", "first", "values", "storage", "written", "calc_diff"):
+        table.add_column(heading, justify="left" if heading == "compiled" else "right", no_wrap=True)
+    for row in rows:
+        evidence = [f"{e.capture}/{e.replay}/{e.eager}" for e in row.evidence]
+        table.add_row(
+            row.name,
+            str(row.nodes),
+            *evidence,
+            *[""] * (4 - len(evidence)),
+            "equal" if row.difference == 0 else f"{row.difference:.1e}",
+        )
     return table
 
 
 def counts_table(trace: ascend_sim.Trace) -> Table:
-    """What the simulator counted in the last launch."""
+    """What the simulator counted in one launch."""
     table = Table(title=f"Counted in one launch of {trace.kernel}: {trace.blocks} blocks")
     table.add_column("what")
     table.add_column("count", justify="right")
