@@ -142,9 +142,9 @@ def run_family(peer: Path, family: str) -> dict[str, str]:
         return data
 
 
-@functools.cache
+@pytest.fixture(scope="module")
 def outcomes() -> dict[str, str]:
-    """The outcomes of all families, two at a time."""
+    """The outcomes of all families, run two at a time."""
     peer = toolchain.build_once("peer", [PEER, "1"], fetch)
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(functools.partial(run_family, peer), FAMILIES))
@@ -152,21 +152,21 @@ def outcomes() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", TESTS)
-def test_peer(name: str) -> None:
-    assert outcomes()[name] == "passed"
+def test_peer(name: str, outcomes: dict[str, str]) -> None:
+    assert outcomes[name] == "passed"
 
 
 @pytest.mark.parametrize("name", NOT_LOWERED)
-def test_kernel_that_does_not_lower(name: str) -> None:
-    outcome = outcomes()[name]
+def test_kernel_that_does_not_lower(name: str, outcomes: dict[str, str]) -> None:
+    outcome = outcomes[name]
     assert outcome.startswith("failed: ")
     assert "must be inside a VF block" in outcome
 
 
 @pytest.mark.parametrize("name", NOT_FOR_ASCEND)
-def test_without_an_ascend_kernel(name: str) -> None:
-    assert outcomes()[name].startswith("skipped: ")
+def test_without_an_ascend_kernel(name: str, outcomes: dict[str, str]) -> None:
+    assert outcomes[name].startswith("skipped: ")
 
 
-def test_no_test_of_the_package_is_left_out() -> None:
-    assert sorted(outcomes()) == sorted([*TESTS, *NOT_LOWERED, *NOT_FOR_ASCEND])
+def test_no_test_of_the_package_is_left_out(outcomes: dict[str, str]) -> None:
+    assert sorted(outcomes) == sorted([*TESTS, *NOT_LOWERED, *NOT_FOR_ASCEND])

@@ -1162,7 +1162,7 @@ snippets.add("vsts_1st", "simd_inst::vsts_1st<half>(in_(half, 0), (__ubuf__ half
 snippets.add("vsts_intlv", "asc_storealign_intlv((__ubuf__ half*)(dst + 512), in_(half, 0), in_(half, 1));")
 snippets.add(
     "vsstb",
-    "simd_inst::vsstb<half>(in_(half, 0), (__ubuf__ half*)(dst + 256), (3 << 16) | 1, mask); auto p = simd_inst::vsstb<half>(in_(half, 1), (__ubuf__ half*)dst, (1 << 16) | 8, mask2, POST_UPDATE); simd_inst::vsts_1st<half>(in_(half, 2), p, 0, mask);",
+    "simd_inst::vsstb<half>(in_(half, 0), (__ubuf__ half*)(dst + 256), (3 << 16) | 1, mask); auto p = simd_inst::vsstb<half>(in_(half, 1), (__ubuf__ half*)dst, (1 << 16) | 8, mask2, POST_UPDATE); simd_inst::mem_bar(VST_VST); simd_inst::vsts_1st<half>(in_(half, 2), p, 0, mask);",
 )
 snippets.add(
     "vstus",

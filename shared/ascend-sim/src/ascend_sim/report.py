@@ -129,41 +129,63 @@ _PALETTE = (
     "#62a05f",
     "#b65d60",
     "#8171a8",
-    "#93785b",
     "#d38cc0",
-    "#7f7f7f",
     "#b8a54a",
     "#55a8b5",
 )
+_OTHERS = "#b0b0b0"
+_LEFT, _WIDTH, _ROW = 190, 1200, 18
 
 
 def picture(kernel: str, segments: list[list[Any]]) -> str:
-    """An SVG of the pipes of the first blocks: [block, core, pipe, kind, start, end] bars in dependency order."""
-    lanes = sorted({(block, core, pipe) for block, core, pipe, *_ in segments})
-    kinds = sorted({kind for _, _, _, kind, *_ in segments})
+    """An SVG of the pipes of the first blocks: [block, core, pipe, kind, start, end] bars in dependency order.
+
+    Of a pipe's kinds of instructions those that take most have a colour of their own, the others share one.
+    """
     end = max((segment[5] for segment in segments), default=1)
-    left, width, height = 210, 1200, 18
-    colour = {kind: _PALETTE[i % len(_PALETTE)] for i, kind in enumerate(kinds)}
-    shapes = [_text(8, 18, kernel), _text(8, 34, f"{NOTE}; {end} units")]
-    for row, (block, core, pipe) in enumerate(lanes):
-        y = 48 + row * height
-        shapes.append(_text(8, y + 12, f"block {block} {core} {pipe}"))
-        shapes.append(_bar(left, y + height - 2, width, 1, "#ddd"))
-        for kind, start, stop in _merged([s for s in segments if tuple(s[:3]) == (block, core, pipe)], end / width):
-            extent = max((stop - start) / end * width, 0.3)
-            shapes.append(
-                _bar(left + start / end * width, y, extent, height - 4, colour[kind], f"{kind} {start}-{stop}")
-            )
-    for i, kind in enumerate(kinds):
-        x, y = left + i % 8 * 150, 64 + height * len(lanes) + i // 8 * 18
-        shapes += [_bar(x, y - 9, 10, 10, colour[kind]), _text(x + 14, y, kind)]
-    size = f'width="{left + width + 20}" height="{60 + height * len(lanes) + 20 * (len(kinds) // 8 + 2)}"'
+    extents: dict[str, Counter[str]] = {}
+    for _, _, pipe, kind, start, stop in segments:
+        extents.setdefault(pipe, Counter())[kind] += stop - start
+    colours = {
+        pipe: {kind: shade for (kind, _), shade in zip(extent.most_common(), _PALETTE)}
+        for pipe, extent in sorted(extents.items())
+    }
+    shapes = [_text(8, 18, kernel, 'font-weight="bold"'), _text(8, 34, NOTE)]
+    y, previous = 60, None
+    lanes = sorted({(block, core, pipe) for block, core, pipe, *_ in segments})
+    bars = []
+    for block, core, pipe in lanes:
+        y += 6 if previous not in (None, block) else 0
+        previous = block
+        bars.append(_text(8, y + 12, f"block {block}, {core}, {pipe.removeprefix('PIPE_')}"))
+        bars.append(_bar(_LEFT, y + _ROW - 2, _WIDTH, 1, "#ddd"))
+        for kind, start, stop in _merged([s for s in segments if tuple(s[:3]) == (block, core, pipe)], end / _WIDTH):
+            x, width = _LEFT + start / end * _WIDTH, max((stop - start) / end * _WIDTH, 0.3)
+            bars.append(_bar(x, y, width, _ROW - 4, colours[pipe].get(kind, _OTHERS), f"{kind} {start}-{stop}"))
+        y += _ROW
+    for tick in range(5):
+        x = _LEFT + tick / 4 * _WIDTH
+        shapes += [
+            _text(x, 54, f"{end * tick // 4}" + " units" * (tick == 4), 'text-anchor="middle"'),
+            _bar(x, 58, 1, y - 58, "#ddd"),
+        ]
+    shapes += bars
+    y += 10
+    for pipe, colour in colours.items():
+        y += _ROW
+        shapes.append(_text(8, y, f"instructions of {pipe.removeprefix('PIPE_')}"))
+        legend = list(colour.items()) + [("others", _OTHERS)] * (len(extents[pipe]) > len(colour))
+        for i, (kind, shade) in enumerate(legend):
+            x = _LEFT + i * 133
+            shapes += [_bar(x, y - 9, 10, 10, shade), _text(x + 14, y, kind)]
+    size = f'width="{_LEFT + _WIDTH + 30}" height="{y + 14}"'
     style = 'font-family="sans-serif" font-size="11"'
-    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>', *shapes, "</svg>", ""])
+    background = '<rect width="100%" height="100%" fill="white"/>'
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>', background, *shapes, "</svg>", ""])
 
 
-def _text(x: float, y: float, text: str) -> str:
-    return f'<text x="{x}" y="{y}">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, style: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y}" {style}>{escape(text)}</text>'
 
 
 def _bar(x: float, y: float, width: float, height: float, colour: str, title: str = "") -> str:
