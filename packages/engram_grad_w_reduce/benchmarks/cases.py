@@ -27,18 +27,12 @@ def well_written(partial: Tensor, hidden: Tensor, embed: Tensor, grad_hidden: Te
 
 
 def cases() -> Iterator[Case]:
-    for num_partials, hidden_size in [(7, 4096), (37, 2560), (38, 3072), (75, 6144)]:
+    """The last shape is larger than the caches; the largest of the others is also measured with empty ones."""
+    for num_partials, hidden_size in [(7, 4096), (37, 2560), (38, 3072), (75, 6144), (1000, 2560)]:
         arguments = make(num_partials, hidden_size)
         inductor = torch.compile(engram_grad_w_reduce_reference, dynamic=False)
-
-        def check(arguments: tuple[Tensor, ...] = arguments) -> None:
-            mine, other = ([t.clone() for t in arguments] for _ in range(2))
-            engram_grad_w_reduce(*mine)
-            engram_grad_w_reduce_reference(*other)
-            assert all(calc_diff(a, b) < 1e-10 for a, b in zip(mine, other))
-
         size = HC_MULT * hidden_size
-        for cold in (False, True):
+        for cold in (False, True) if num_partials == 75 else (False,):
             yield Case(
                 f"({num_partials}, {hidden_size})",
                 lambda arguments=arguments: engram_grad_w_reduce(*arguments),
@@ -47,10 +41,11 @@ def cases() -> Iterator[Case]:
                     "eager, well written": lambda arguments=arguments: well_written(*arguments),
                     "inductor": lambda arguments=arguments, inductor=inductor: inductor(*arguments),
                 },
-                check,
+                written=arguments[3:],
+                equal=lambda _, ours, theirs: calc_diff(ours, theirs) < 1e-10,
                 num_bytes=4 * size * num_partials + 2 * 2 * size + 2 * 2 * 4 * size,
-                targets={"best": 1.5},
-                bandwidth_target=0.7 if cold else None,
+                targets={} if cold else {"best": 1.5},
+                bandwidth_target=0.7 if num_partials == 1000 else None,
                 cold=cold,
             )
 

@@ -45,20 +45,11 @@ def cases() -> Iterator[Case]:
         def ours(arguments: Any = (embeds, images, starts, bounds)) -> None:
             replace_input_embeds(*arguments)
 
-        def check(embeds: Tensor = embeds, ours: Any = ours, baselines: Any = baselines) -> None:
-            before = embeds.clone()
-            ours()
-            expected = embeds.clone()
-            for name, baseline in baselines.items():
-                embeds.copy_(before)
-                baseline()
-                assert torch.equal(embeds, expected), name
-
         yield Case(
             f"1024 x 2048, {spans} span{'s' if spans > 1 else ''}",
             ours,
             baselines,
-            check,
+            written=(embeds,),
             num_bytes=2 * images.nbytes,
             targets={"index_copy_": 4, "masked_scatter_": 25, "slice copies": 1.2},
         )

@@ -41,22 +41,13 @@ def cases() -> Iterator[Case]:
         def ours(arguments: Any = (embeds, starts, bounds), groups: int = groups) -> None:
             shuffle_image_tokens(*arguments, groups=groups)
 
-        def check(embeds: Tensor = embeds, ours: Any = ours, baselines: Any = baselines) -> None:
-            before = embeds.clone()
-            ours()
-            expected = embeds.clone()
-            for name, baseline in baselines.items():
-                embeds.copy_(before)
-                baseline()
-                assert torch.equal(embeds, expected), name
-
         yield Case(
             f"1024 x 2048, {groups} groups",
             ours,
             baselines,
-            check,
+            written=(embeds,),
             num_bytes=2 * n * 2048 * 2,
-            targets={"clone + copy": 2.0},
+            targets={"best": 2.0},
         )
 
 

@@ -17,17 +17,21 @@ import statistics
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from torch import Tensor
 from torch.utils.benchmark import Timer
+
+from cann_ops_tilelang.testing import calc_diff
 
 from .limits import Limits, measure_limits
 from .workspace import find_root, operators
@@ -36,31 +40,55 @@ from .workspace import find_root, operators
 FLUSH_BYTES = 256 << 20
 # A spread (interquartile range over median) above this is a machine that was busy with something else.
 CONTENDED = 0.2
+# The front end with the operators against plain PyTorch.
+COMPOSED_TARGET = 1.8
 
 console = Console()
 
 
 @dataclass
 class Case:
-    """One comparison. ``targets`` maps a baseline's name, or ``best``, to the ratio to reach on one thread."""
+    """One comparison. ``targets`` maps a baseline's name, or ``best``, to the ratio to reach on one thread.
+
+    ``written``: what the calls write, restored before each call whose results are compared; a call that writes nothing
+    returns its result. ``equal(baseline, ours, theirs)`` decides on agreement. ``slow``: takes more than a minute.
+    """
 
     name: str
     ours: Callable[[], Any]
     baselines: dict[str, Callable[[], Any]]
-    check: Callable[[], None]
+    written: tuple[Tensor, ...] = ()
+    equal: Callable[[str, Tensor, Tensor], bool] = lambda _, ours, theirs: torch.equal(ours, theirs)
     num_bytes: int = 0
     flops: int = 0
     targets: dict[str, float] = field(default_factory=dict)
     bandwidth_target: float | None = None
     cold: bool = False
+    slow: bool = False
+
+    def check(self) -> None:
+        """Exit unless every baseline computes what the operator computes."""
+        before = [value.clone() for value in self.written]
+
+        def outcome(call: Callable[[], Any]) -> list[Tensor]:
+            for value, saved in zip(self.written, before):
+                value.copy_(saved)
+            result = call()
+            return [value.clone() for value in self.written] if self.written else [result]
+
+        ours = outcome(self.ours)
+        for name, baseline in self.baselines.items():
+            if not all(self.equal(name, a, b) for a, b in zip(ours, outcome(baseline))):
+                sys.exit(f"bench: {self.name}: {name} computes something else than the operator")
 
 
 @dataclass
 class Scaling:
-    """Time against size: the axis and, per size, a call and the bytes it touches."""
+    """Time against size: the axis and a call per size; work grows with the size to the ``power``."""
 
     axis: str
     calls: list[tuple[int, Callable[[], Any]]]
+    power: int = 1
 
 
 @dataclass
@@ -68,19 +96,21 @@ class Result:
     operator: str
     case: str
     threads: int
-    cache: str
+    cold: bool
     medians: dict[str, float]
     spreads: dict[str, float]
     ratios: dict[str, float]
     limit: str
     limit_fraction: float | None
-    missed: list[str]
+    missed: dict[str, float]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("operators", nargs="*", help="operators to measure; default: all")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, no scaling: under three minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer rounds, no slow cases, no scaling: under three minutes"
+    )
     parser.add_argument("--output", type=Path, default=Path("bench_output"), help="folder for JSON and charts")
     arguments = parser.parse_args()
     try:
@@ -94,6 +124,8 @@ def main() -> None:
         sys.exit(f"bench: no operator {', '.join(unknown)}; there are {', '.join(known)} and vision_front_end")
     arguments.output.mkdir(parents=True, exist_ok=True)
     warnings.filterwarnings("ignore", category=UserWarning)
+    # One function is compiled for several shapes and thread counts; past the limit it would silently run eagerly.
+    torch._dynamo.config.recompile_limit = 100
     with torch.inference_mode():
         run(root, chosen, arguments.quick, arguments.output)
 
@@ -113,6 +145,8 @@ def run(root: Path, chosen: list[str], quick: bool, output: Path) -> None:
                 continue
             module = load_cases(root, name)
             for case in module.cases():
+                if quick and case.slow:
+                    continue
                 progress.update(task, description=f"{name} {case.name}")
                 case.check()
                 for count in threads if not quick else threads[:1]:
@@ -137,14 +171,18 @@ def run(root: Path, chosen: list[str], quick: bool, output: Path) -> None:
         "vision_front_end": composed,
     }
     (output / "bench.json").write_text(json.dumps(report, indent=2))
-    print_report(limits, results, overheads, composed)
+    tables = report_tables(results)
+    lines = list(report_lines(scalings, overheads, composed))
+    contended = any(result.spreads["ours"] > CONTENDED for result in results)
+    print_report(limits, tables, lines, contended)
+    write_markdown(output / "bench.md", limits, tables, lines, contended)
     if results:
         from .charts import draw_ratios, draw_scaling
 
         draw_ratios(report, output / "ratios.png")
         if scalings:
             draw_scaling(report, output / "scaling.png")
-    console.print(f"JSON and charts: {output}")
+    console.print(f"JSON, Markdown and charts: {output}")
 
 
 def load_cases(root: Path, name: str) -> Any:
@@ -167,37 +205,48 @@ def measure(operator: str, case: Case, threads: int, limits: Limits, quick: bool
     ratios = {name: medians[name] / medians["ours"] for name in case.baselines}
     ratios["best"] = min(ratios.values())
     limit, fraction = limit_fraction(case, threads, medians["ours"], limits)
-    missed = [f"{name} {ratios[name]:.2f} < {target}" for name, target in case.targets.items() if ratios[name] < target]
+    missed = {name: target for name, target in case.targets.items() if ratios[name] < target}
     if case.bandwidth_target is not None and fraction is not None and fraction < case.bandwidth_target:
-        missed.append(f"{limit} {fraction:.2f} < {case.bandwidth_target}")
-    if threads > 1:
-        missed = []
-    cache = "cold" if case.cold else "warm"
-    return Result(operator, case.name, threads, cache, medians, spreads, ratios, limit, fraction, missed)
+        missed["limit"] = case.bandwidth_target
+    # What is to be reached is said for one thread.
+    missed = missed if threads == 1 else {}
+    return Result(
+        operator,
+        case.name,
+        threads,
+        case.cold,
+        medians,
+        spreads,
+        ratios,
+        limit,
+        fraction,
+        missed,
+    )
 
 
 def interleaved(
     candidates: dict[str, Callable[[], Any]], threads: int, cold: bool, quick: bool
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Median seconds and spread of each candidate, over rounds in which they run in random order."""
-    timers = {name: Timer("call()", globals={"call": call}, num_threads=threads) for name, call in candidates.items()}
-    flush = torch.zeros(FLUSH_BYTES // 4) if cold else None
-    counts = {}
-    for name, timer in timers.items():
-        timer.timeit(1)
-        once = timer.timeit(1).median
-        counts[name] = 1 if cold else max(1, round((0.004 if quick else 0.01) / max(once, 1e-7)))
+    """Median seconds and spread of each candidate, over rounds in which they run in random order.
+
+    With ``cold`` a buffer larger than the caches is written before every call.
+    """
+    flush = torch.zeros(FLUSH_BYTES // 4 if cold else 1)
+    timers = {
+        # A timer runs its setup directly before its timed loop, whose length is one call if the caches are to be cold.
+        name: Timer("call()", "flush.add_(1)", globals={"call": call, "flush": flush}, num_threads=threads)
+        for name, call in candidates.items()
+    }
+    seconds = {name: timer.timeit(1).median for name, timer in timers.items()}
+    counts = {name: 1 if cold else max(1, round((0.004 if quick else 0.01) / seconds[name])) for name in timers}
+    slowest = max(counts[name] * seconds[name] for name in timers)
+    rounds = max(3, min(7 if quick else 25, int((1 if quick else 10) / slowest)))
     samples: dict[str, list[float]] = {name: [] for name in timers}
     order = list(timers)
     shuffler = random.Random(0)
-    rounds = 7 if quick else 25
-    slowest = max(counts[name] * timers[name].timeit(1).median for name in timers)
-    rounds = max(3, min(rounds, int((2 if quick else 12) / max(slowest, 1e-4))))
     for _ in range(rounds):
         shuffler.shuffle(order)
         for name in order:
-            if flush is not None:
-                flush.add_(1)
             samples[name].append(timers[name].timeit(counts[name]).median)
     medians = {name: statistics.median(values) for name, values in samples.items()}
     spreads = {}
@@ -210,8 +259,7 @@ def interleaved(
 
 def limit_fraction(case: Case, threads: int, seconds: float, limits: Limits) -> tuple[str, float | None]:
     if case.flops:
-        peak = limits.bf16_flops[threads]
-        return "bf16 peak", case.flops / seconds / peak
+        return "bf16 peak", case.flops / seconds / limits.bf16_flops[threads]
     if case.num_bytes:
         return "copy", case.num_bytes / seconds / limits.bandwidth(case.num_bytes, threads, case.cold)
     return "", None
@@ -229,7 +277,10 @@ def measure_scaling(scaling: Scaling) -> dict[str, Any]:
         seconds.append(timer.blocked_autorange(min_run_time=0.15).median)
     half = len(sizes) // 2
     exponent = float(np.polyfit(np.log(sizes[half:]), np.log(seconds[half:]), 1)[0])
-    return {"axis": scaling.axis, "sizes": sizes, "seconds": seconds, "exponent": exponent}
+    per_unit = np.array(seconds) / np.array(sizes, dtype=float) ** scaling.power
+    steps = per_unit[1:] / per_unit[:-1]
+    cliffs = [(size, float(step)) for size, step in zip(sizes[1:], steps) if step > 2]
+    return {"axis": scaling.axis, "sizes": sizes, "seconds": seconds, "exponent": exponent, "cliffs": cliffs}
 
 
 def measure_overheads() -> list[dict[str, Any]]:
@@ -316,64 +367,116 @@ def child_seconds(code: str, environment: dict[str, str] | None) -> float:
 
 def measure_composed(quick: bool) -> dict[str, Any]:
     """The vision front end under inductor, with the operators and in plain PyTorch: seconds and peak memory."""
-    side = 32 if quick else 64
+    from .composed import front_end
+
+    side = 64
+    kinds = ("operators", "plain")
+    calls = {kind: front_end(side, kind) for kind in kinds}
+    first, second = (call().float() for call in calls.values())
+    if calc_diff(first, second) > 1e-3:
+        sys.exit("bench: vision_front_end: plain PyTorch computes something else than the operators")
+    threads = torch.get_num_threads()
+    seconds, spreads = interleaved(calls, threads, cold=False, quick=quick)
     command = [sys.executable, "-m", "cann_ops_tilelang.tools.composed", str(side)]
-    result: dict[str, Any] = {"side": side}
-    for kind in ("operators", "plain"):
-        output = subprocess.run([*command, kind], capture_output=True, text=True, check=True).stdout
-        result[kind] = json.loads(output.splitlines()[-1])
-    result["ratio"] = result["plain"]["seconds"] / result["operators"]["seconds"]
-    return result
+    peaks = {
+        kind: float(subprocess.run([*command, kind], capture_output=True, text=True, check=True).stdout.split()[-1])
+        for kind in kinds
+    }
+    ratio = seconds["plain"] / seconds["operators"]
+    return {"side": side, "threads": threads, "seconds": seconds, "spreads": spreads, "ratio": ratio, "peak_mib": peaks}
 
 
 # -- report --------------------------------------------------------------------------------------------------------
 
 
-def print_report(
-    limits: Limits, results: Iterable[Result], overheads: list[dict[str, Any]], composed: dict[str, Any] | None
-) -> None:
-    console.print(limits.describe())
-    table = Table(title="ratio: time of a baseline over ours; spread: interquartile range over median of ours")
-    for heading in ("operator", "case", "threads", "cache", "ours", "best baseline", "ratio", "limit", "spread"):
-        table.add_column(heading, no_wrap=heading in ("operator", "ours", "ratio"))
-    contended = False
+def report_tables(results: Iterable[Result]) -> dict[str, list[list[str]]]:
+    """A table of text per operator, its first row the headings; ``!`` begins what misses its target."""
+    tables: dict[str, list[list[str]]] = {}
     for result in results:
-        best = min((name for name in result.ratios if name != "best"), key=lambda name: result.ratios[name])
-        fraction = "" if result.limit_fraction is None else f"{result.limit_fraction:.2f} of {result.limit}"
-        spread = result.spreads["ours"]
-        contended |= spread > CONTENDED
-        colour = "red" if result.missed else "green"
-        table.add_row(
-            result.operator,
-            result.case,
-            str(result.threads),
-            result.cache,
-            f"{result.medians['ours'] * 1e6:.1f} us",
-            best,
-            f"[{colour}]{result.ratios['best']:.2f}[/{colour}]",
-            fraction,
-            f"{spread:.0%}",
+        names = [name for name in result.ratios if name != "best"]
+        best = min(names, key=lambda name: result.ratios[name])
+        if result.operator not in tables:
+            tables[result.operator] = [["case", "threads", "time", *names, "of limit", "spread"]]
+        ratios = []
+        for name in names:
+            below = name in result.missed or (name == best and "best" in result.missed)
+            ratios.append(f"{'!' if below else ''}{result.ratios[name]:.2f}")
+        fraction = "" if result.limit_fraction is None else f"{result.limit_fraction:.2f}"
+        tables[result.operator].append(
+            [
+                result.case + (", cold" if result.cold else ""),
+                str(result.threads),
+                f"{result.medians['ours'] * 1e6:,.1f} us",
+                *ratios,
+                ("!" if "limit" in result.missed else "") + fraction,
+                f"{result.spreads['ours']:.0%}",
+            ]
         )
-    console.print(table)
-    for result in results:
-        for miss in result.missed:
-            console.print(f"[red]missed[/red]: {result.operator} {result.case}: {miss}")
+    return tables
+
+
+def report_lines(
+    scalings: dict[str, dict[str, Any]], overheads: list[dict[str, Any]], composed: dict[str, Any] | None
+) -> Iterator[str]:
+    """What is not in the tables, a sentence each; ``!`` begins what misses its target."""
+    for name, scaling in scalings.items():
+        for size, step in scaling["cliffs"]:
+            yield f"{name}: {step:.1f} times the time per unit of work from {size} {scaling['axis']} on"
     for row in overheads:
-        colour = "red" if row["value"] > row["most"] else "green"
-        console.print(f"{row['what']}: [{colour}]{row['value']:.2f} {row['unit']}[/{colour}] (at most {row['most']})")
+        sign = "!" if row["value"] > row["most"] else ""
+        yield f"{sign}{row['what']}: {row['value']:.2f} {row['unit']} (at most {row['most']})"
     if composed:
-        colour = "red" if composed["ratio"] < 1.8 else "green"
-        ours, plain = composed["operators"], composed["plain"]
-        console.print(
-            f"Vision front end at side {composed['side']} under inductor: "
-            f"[{colour}]{composed['ratio']:.2f}x[/{colour}] as fast as plain PyTorch "
-            f"({ours['seconds']:.3f} s, {plain['seconds']:.3f} s); peak memory "
-            f"{ours['peak_mib']:.0f} MiB, {plain['peak_mib']:.0f} MiB"
+        seconds, peaks = composed["seconds"], composed["peak_mib"]
+        sign = "!" if composed["ratio"] < COMPOSED_TARGET or peaks["operators"] > peaks["plain"] else ""
+        yield (
+            f"{sign}vision front end of side {composed['side']} under inductor, {composed['threads']} threads: "
+            f"{composed['ratio']:.2f} times as fast as in plain PyTorch (at least {COMPOSED_TARGET}; "
+            f"{seconds['operators']:.3f} s, {seconds['plain']:.3f} s); peak memory {peaks['operators']:.0f} MiB, "
+            f"{peaks['plain']:.0f} MiB"
         )
+
+
+NOTE = (
+    "Columns named after a baseline: its time over the operator's, medians. time: the operator's. of limit: of the "
+    "machine's copy bandwidth for that size, or of its bfloat16 peak for attention. spread: interquartile range over "
+    "median of the operator's times. cold: the caches are emptied before every call."
+)
+
+
+def print_report(limits: Limits, tables: dict[str, list[list[str]]], lines: list[str], contended: bool) -> None:
+    console.print(limits.describe())
+    for operator, (headings, *rows) in tables.items():
+        table = Table(title=operator, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for index, heading in enumerate(headings):
+            table.add_column(heading, justify="right" if index else "left", no_wrap=heading in ("case", "time"))
+        for row in rows:
+            table.add_row(*(f"[red]{cell[1:]}[/red]" if cell.startswith("!") else cell for cell in row))
+        console.print(table)
+    console.print(f"[dim]{NOTE} Red: the figure to reach is missed.[/dim]")
+    for line in lines:
+        console.print(f"[red]{line[1:]}[/red]" if line.startswith("!") else line)
     if contended:
-        console.print(
-            "[yellow]The machine was busy with something else (spreads above 20 %): repeat when it is quiet.[/]"
-        )
+        console.print(f"[yellow]{CONTENDED_NOTE}[/yellow]")
+
+
+CONTENDED_NOTE = "The machine was busy with something else (spreads above 20 %): repeat when it is quiet."
+
+
+def write_markdown(
+    path: Path, limits: Limits, tables: dict[str, list[list[str]]], lines: list[str], contended: bool
+) -> None:
+    def text(cell: str) -> str:
+        return f"**{cell[1:]}** (missed)" if cell.startswith("!") else cell
+
+    parts = [limits.describe(), f"{NOTE} **(missed)**: the figure to reach is missed."]
+    for operator, (headings, *rows) in tables.items():
+        block = [headings, ["---", *["---:"] * (len(headings) - 1)], *([text(cell) for cell in row] for row in rows)]
+        parts += [f"### {operator}", "\n".join(f"| {' | '.join(row)} |" for row in block)]
+    if lines:
+        parts.append("\n".join(f"- {text(line)}" for line in lines))
+    if contended:
+        parts.append(CONTENDED_NOTE)
+    path.write_text("\n\n".join(parts) + "\n")
 
 
 if __name__ == "__main__":

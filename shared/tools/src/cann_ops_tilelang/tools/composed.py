@@ -1,22 +1,23 @@
-"""``python -m cann_ops_tilelang.tools.composed SIDE operators|plain``: the vision front end under inductor, as JSON.
+"""The vision front end under inductor, with the operators and in plain PyTorch.
 
-A process of its own, so that its peak memory is its own.
+``python -m cann_ops_tilelang.tools.composed SIDE operators|plain`` prints the peak memory of a call in MiB, which takes
+a process of its own.
 """
 
 from __future__ import annotations
 
 import io
-import json
-import resource
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
-from torch.utils.benchmark import Timer
 
 from .loading import operators
 from .vision import Config, make_batch, make_front_end
@@ -58,21 +59,28 @@ def plain_operators(config: Config) -> SimpleNamespace:
     return SimpleNamespace(**{name: local[name] for name in vars(operators()) if name in local})
 
 
-def main(side: int, kind: str) -> None:
+def front_end(side: int, kind: str) -> Callable[[], Tensor]:
+    """A call of the compiled front end on an image of noise; ``kind``: operators or plain."""
     config = Config(side=side)
     size = side * config.patch_size
     file = io.BytesIO()
-    Image.effect_noise((size, size), 80).convert("RGB").save(file, "BMP")
+    noise = np.random.default_rng(0).integers(0, 256, (size, size, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(file, "BMP")
+    batch = make_batch(config, [file.getvalue()])
     ops = operators() if kind == "operators" else plain_operators(config)
-    with torch.inference_mode():
-        batch = make_batch(config, [file.getvalue()])
-        run = torch.compile(make_front_end(config, ops), fullgraph=True, dynamic=False)
-        run(batch)
-        timer = Timer("run(batch)", globals={"run": run, "batch": batch}, num_threads=torch.get_num_threads())
-        seconds = timer.blocked_autorange(min_run_time=3).median
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"seconds": seconds, "peak_mib": peak / 1024}))
+    compiled = torch.compile(make_front_end(config, ops), fullgraph=True, dynamic=False)
+    return lambda: compiled(batch)
+
+
+def peak_mib(call: Callable[[], Any]) -> float:
+    """The most memory resident during a call; Linux forgets earlier peaks when asked to."""
+    call()
+    Path("/proc/self/clear_refs").write_text("5")
+    call()
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    with torch.inference_mode():
+        print(peak_mib(front_end(int(sys.argv[1]), sys.argv[2])))
