@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cann_ops_tilelang.bmp_to_patches import BmpBatch, bmp_to_patches, pack_bmps
 from cann_ops_tilelang.bmp_to_patches.reference import bmp_to_patches_reference
-from cann_ops_tilelang.testing import Call, OperatorTests, bit_equal
+from cann_ops_tilelang.testing import Call, OperatorTests, behind, bit_equal
 
 CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -264,11 +264,6 @@ WRONG = {
 }
 
 
-def behind(message: str, before: int) -> str:
-    """The message when that many images, and a crop of each, come first."""
-    return re.sub(r"(image|crop) (\d)", lambda match: f"{match[1]} {int(match[2]) + before}", message)
-
-
 @pytest.mark.on("cpu")
 @pytest.mark.parametrize(("values", "message"), WRONG.values(), ids=WRONG.keys())
 def test_wrong_values_name_the_image(values: dict[str, object], message: str) -> None:
@@ -429,11 +424,3 @@ def test_batch_moves_as_a_whole() -> None:
     assert isinstance(moved, BmpBatch)
     assert all(value.is_meta for value in vars(moved).values() if isinstance(value, Tensor))
     assert bmp_to_patches(**vars(moved)).shape == (1, 12)
-
-
-def test_readme_examples_run() -> None:
-    text = (Path(__file__).parents[1] / "README.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(block, {})

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 
 from cann_ops_tilelang.prepare_image_attn_pos_id import prepare_image_attn_pos_id
 from cann_ops_tilelang.prepare_image_attn_pos_id.reference import prepare_image_attn_pos_id_reference
-from cann_ops_tilelang.testing import Call, OperatorTests
+from cann_ops_tilelang.testing import Call, OperatorTests, behind
 
 Grids = list[tuple[int, int]]
 
@@ -119,24 +116,6 @@ def test_threads_begin_inside_images_and_inside_bands(window_size: int) -> None:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("window_size", [3, 4])
-def test_rejects_other_windows(device: str, window_size: int) -> None:
-    call = make([(12, 12)]).to(device).with_args(window_size=window_size)
-    message = f"prepare_image_attn_pos_id: window_size must be 1 or 2, got {window_size}"
-    with pytest.raises(ValueError, match=message):
-        call(prepare_image_attn_pos_id)
-    torch._dynamo.reset()
-    with pytest.raises(RuntimeError, match=message):
-        call(torch.compile(prepare_image_attn_pos_id, backend="eager", fullgraph=True, dynamic=False))
-    with pytest.raises(ValueError, match=message):
-        call.to("meta")(prepare_image_attn_pos_id)
-
-
-def test_rejects_more_tokens_than_int32_counts(device: str) -> None:
-    with pytest.raises(ValueError, match="total_seqlens_vit must be < 2"):
-        make([(2, 2)]).to(device).with_args(total_seqlens_vit=2**31)(prepare_image_attn_pos_id)
-
-
 WRONG = {
     "rows are negative": ([(-2, -2)], [0, 4], 2, "grid_hw .* got -2 x -2 for image 0"),
     "columns are negative": ([(2, 2), (4, -2)], [0, 4, -4], 1, "grid_hw .* got 4 x -2 for image 1"),
@@ -149,11 +128,6 @@ WRONG = {
     "the product wraps around": ([(2**16, 2**16)], [0, 0], 2, "cu_seqlens_vit .* for image 0, got 0"),
     "tokens do not fit": ([(2, 2), (8, 8)], [0, 4, 68], 2, "total_seqlens_vit .* got 20 for 68 tokens up to image 1"),
 }
-
-
-def behind(message: str, before: int) -> str:
-    """The message when that many images come first."""
-    return re.sub(r"image (\d)", lambda match: f"image {int(match[1]) + before}", message)
 
 
 @pytest.mark.on("cpu")
@@ -173,11 +147,3 @@ def test_wrong_values_name_the_image(grids: Grids, cu: list[int], window_size: i
         for function in (prepare_image_attn_pos_id, compiled):
             with pytest.raises(ValueError, match=f"prepare_image_attn_pos_id: {expected}"):
                 call(function)
-
-
-def test_readme_examples_run() -> None:
-    text = (Path(__file__).parents[1] / "README.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(block, {})

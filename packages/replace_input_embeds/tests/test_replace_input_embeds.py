@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 import torch
-from torch import Tensor
 
 from cann_ops_tilelang.replace_input_embeds import find_image_spans, replace_input_embeds
 from cann_ops_tilelang.replace_input_embeds.reference import replace_input_embeds_reference
-from cann_ops_tilelang.testing import Call, OperatorTests, bit_equal, unchanged
+from cann_ops_tilelang.testing import WRONG_SPANS, Call, OperatorTests, behind, bit_equal, random_bits, spans, unchanged
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 INTEGERS = {2: torch.int16, 4: torch.int32}
 IMAGE = 7
-
-
-def random_bits(*shape: int, dtype: torch.dtype) -> Tensor:
-    """Every pattern of bits: NaNs with payloads, infinities, subnormal numbers, negative zero."""
-    return torch.randint(0, 256, (*shape[:-1], shape[-1] * dtype.itemsize), dtype=torch.uint8).view(dtype)
-
-
-def spans(*lengths: int, gaps: int = 2) -> tuple[Tensor, Tensor, int]:
-    """Starts, prefix sums and number of tokens for images of these lengths with ``gaps`` tokens around each."""
-    starts, position = [], gaps
-    for length in lengths:
-        starts.append(position)
-        position += length + gaps
-    cu = torch.tensor([0, *lengths]).cumsum(0).int()
-    return torch.tensor(starts, dtype=torch.int32), cu, position
 
 
 def make(*lengths: int, hidden_size: int, dtype: torch.dtype = torch.bfloat16, gaps: int = 2, spare: int = 0) -> Call:
@@ -155,28 +136,9 @@ def test_input_embeds_may_interleave_with_image_embeds_storage(device: str) -> N
 
 
 WRONG = {
-    "start is negative": ([4, -1], [0, 3, 5], "image_starts .* got -1 for image 1"),
-    "start is past the end": ([4, 21], [0, 3, 5], "image_starts .* got 21 for image 1"),
-    "span leaves the tensor": ([4, 19], [0, 3, 5], "image_starts .* got 19 for image 1"),
-    "start is the largest number": ([4, 2**31 - 1], [0, 3, 5], "image_starts .* for image 1"),
-    "start is the smallest number": ([-(2**31), 8], [0, 3, 5], "image_starts .* for image 0"),
-    "empty image past the end": ([4, 21], [0, 3, 3], "image_starts .* got 21 for image 1"),
-    "spans overlap": ([4, 6], [0, 3, 5], "image_starts .* for image 1 and up to 7 for image 0"),
-    "spans overlap, later image first": ([9, 8], [0, 3, 5], "image_starts .* for image 0 and up to 10 for image 1"),
-    "one span in another": ([4, 5], [0, 8, 9], "image_starts .* for image 1 and up to 12 for image 0"),
-    "the same start": ([4, 4], [0, 3, 5], "image_starts .* for image 1"),
-    "sums start above 0": ([4, 8], [1, 3, 5], "cu_image_tokens must start at 0, got 1 for image 0"),
-    "sums start below 0": ([4, 8], [-1, 3, 5], "cu_image_tokens must start at 0, got -1 for image 0"),
-    "sums decrease": ([4, 8], [0, 5, 3], "cu_image_tokens .* got 5 to 3 for image 1"),
-    "sums are negative": ([4, 8], [0, -2, 3], "cu_image_tokens .* got 0 to -2 for image 0"),
-    "sums pass image_embeds": ([4, 8], [0, 3, 11], "cu_image_tokens .* 10 rows .* got 3 to 11 for image 1"),
-    "sums wrap around": ([4, 8], [0, 2**31 - 1, -(2**31)], "cu_image_tokens .* for image 0"),
+    **WRONG_SPANS,
+    "sums pass image_embeds": ([4, 8], [0, 3, 17], "cu_image_tokens .* 16 rows .* got 3 to 17 for image 1"),
 }
-
-
-def behind(message: str, before: int) -> str:
-    """The message when that many images come first."""
-    return re.sub(r"image (\d)", lambda match: f"image {int(match[1]) + before}", message)
 
 
 @pytest.mark.on("cpu")
@@ -187,7 +149,7 @@ def test_wrong_values_name_the_image(starts: list[int], cu: list[int], message: 
     for before in [0] if cu[0] else [0, 500]:
         empty = [0] * before
         indices = [torch.tensor([*empty, *values], dtype=torch.int32) for values in (starts, cu)]
-        call = Call((torch.randn(20, 8), torch.randn(10, 8), *indices))
+        call = Call((torch.randn(20, 8), torch.randn(16, 8), *indices))
         expected = behind(message, before)
         for function in (replace_input_embeds, compiled):
             with unchanged(*call.tensors()), pytest.raises(ValueError, match=f"replace_input_embeds: {expected}"):
@@ -237,11 +199,3 @@ def test_find_image_spans_rejects(ids: list[object], tokens_per_image: object, e
 def test_find_image_spans_rejects_a_list() -> None:
     with pytest.raises(TypeError, match=r"find_image_spans: input_ids must be a torch\.Tensor, got list"):
         find_image_spans([7, 7], IMAGE)  # type: ignore[arg-type]
-
-
-def test_readme_examples_run() -> None:
-    text = (Path(__file__).parents[1] / "README.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(block, {})

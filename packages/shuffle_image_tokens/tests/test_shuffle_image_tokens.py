@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import random
-import re
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from cann_ops_tilelang.shuffle_image_tokens import shuffle_image_tokens
 from cann_ops_tilelang.shuffle_image_tokens.reference import shuffle_image_tokens_reference
-from cann_ops_tilelang.testing import Call, OperatorTests, bit_equal, unchanged
+from cann_ops_tilelang.testing import WRONG_SPANS, Call, OperatorTests, behind, bit_equal, random_bits, spans, unchanged
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 INTEGERS = {2: torch.int16, 4: torch.int32}
-
-
-def random_bits(*shape: int, dtype: torch.dtype) -> Tensor:
-    """Every pattern of bits: NaNs with payloads, infinities, subnormal numbers, negative zero."""
-    return torch.randint(0, 256, (*shape[:-1], shape[-1] * dtype.itemsize), dtype=torch.uint8).view(dtype)
-
-
-def spans(*lengths: int, gaps: int = 2) -> tuple[Tensor, Tensor, int]:
-    """Starts, prefix sums and number of tokens for images of these lengths with ``gaps`` tokens around each."""
-    starts, position = [], gaps
-    for length in lengths:
-        starts.append(position)
-        position += length + gaps
-    cu = torch.tensor([0, *lengths]).cumsum(0).int()
-    return torch.tensor(starts, dtype=torch.int32), cu, position
 
 
 def make(*lengths: int, hidden_size: int, groups: int, dtype: torch.dtype = torch.bfloat16, gaps: int = 2) -> Call:
@@ -165,30 +147,11 @@ def test_large_rows_are_moved_in_pieces() -> None:
 
 
 WRONG = {
-    "start is negative": ([4, -1], [0, 4, 6], "image_starts .* got -1 for image 1"),
-    "start is past the end": ([4, 21], [0, 4, 6], "image_starts .* got 21 for image 1"),
-    "span leaves the tensor": ([4, 19], [0, 4, 6], "image_starts .* got 19 for image 1"),
-    "start is the largest number": ([4, 2**31 - 1], [0, 4, 6], "image_starts .* for image 1"),
-    "start is the smallest number": ([-(2**31), 8], [0, 4, 6], "image_starts .* for image 0"),
-    "empty image past the end": ([4, 21], [0, 4, 4], "image_starts .* got 21 for image 1"),
-    "spans overlap": ([4, 6], [0, 4, 6], "image_starts .* for image 1 and up to 8 for image 0"),
-    "spans overlap, later image first": ([9, 8], [0, 4, 6], "image_starts .* for image 0 and up to 10 for image 1"),
-    "one span in another": ([4, 5], [0, 8, 10], "image_starts .* for image 1 and up to 12 for image 0"),
-    "the same start": ([4, 4], [0, 4, 6], "image_starts .* for image 1"),
-    "sums start above 0": ([4, 8], [2, 4, 6], "cu_image_tokens must start at 0, got 2 for image 0"),
-    "sums start below 0": ([4, 8], [-2, 4, 6], "cu_image_tokens must start at 0, got -2 for image 0"),
-    "sums decrease": ([4, 8], [0, 6, 4], "cu_image_tokens .* got 6 to 4 for image 1"),
-    "sums are negative": ([4, 8], [0, -2, 4], "cu_image_tokens .* got 0 to -2 for image 0"),
+    **WRONG_SPANS,
     "more tokens than there are": ([0, 0], [0, 22, 22], "image_starts .* for image 0 of 22 tokens"),
-    "sums wrap around": ([4, 8], [0, 2**31 - 2, -(2**31)], "image_starts .* for image 0"),
     "groups divide no image": ([4, 8], [0, 3, 5], "groups .* got 2 for image 0 of 3 tokens"),
     "groups do not divide one image": ([4, 8], [0, 4, 7], "groups .* got 2 for image 1 of 3 tokens"),
 }
-
-
-def behind(message: str, before: int) -> str:
-    """The message when that many images come first."""
-    return re.sub(r"image (\d)", lambda match: f"image {int(match[1]) + before}", message)
 
 
 @pytest.mark.on("cpu")
@@ -204,11 +167,3 @@ def test_wrong_values_name_the_image(starts: list[int], cu: list[int], message: 
         for function in (shuffle_image_tokens, compiled):
             with unchanged(*call.tensors()), pytest.raises(ValueError, match=f"shuffle_image_tokens: {expected}"):
                 call(function)
-
-
-def test_readme_examples_run() -> None:
-    text = (Path(__file__).parents[1] / "README.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(block, {})

@@ -16,7 +16,7 @@ def check_rows(table: Tensor, rows: Tensor, extra: Tensor | None, shift: float, 
     tensor("rows", "num_picks", INT32),
     tensor("extra", "num_picks + 1, 2", FLOAT32, optional=True),
     option("shift", float),
-    option("pair", int, length=2, optional=True, at_least=1),
+    option("pair", int, length=2, optional=True, at_least=1, at_most=9),
     dim("width", at_least=4, at_most=64, multiple_of=4),
     values=check_rows,
 )
@@ -34,7 +34,7 @@ def toy_add_rows(
 @operator(
     tensor("x", "batch, width", FLOATS),
     tensor("y", "batch, width", FLOATS, same_dtype_as="x", layout="rows"),
-    option("groups", int, at_least=1, multiple_of=2),
+    option("groups", int, at_least=1, at_most=64, multiple_of=2),
     option("mean", float, length=3),
 )
 def toy_sum(x: Tensor, y: Tensor, *, groups: int = 2, mean: Sequence[float] = (0.5, 0.25, 0.125)) -> Tensor:

@@ -131,7 +131,7 @@ def row_bytes(width: Any) -> Any:
     tensor("offsets", "num_images", INT64),
     tensor("sizes", "num_images, 2", INT32),
     tensor("cu_patches", "num_crops + 1", INT32),
-    option("total_patches", int, at_least=0),
+    option("total_patches", int, at_least=0, at_most=2**31 - 1),
     option("patch_size", int, at_least=1),
     option("mean", float, length=3),
     option("std", float, length=3),
@@ -187,5 +187,4 @@ def bmp_to_patches(
         )
     if not all(0 < value < math.inf for value in std):
         raise ValueError(f"{name}: std must be positive and finite, got {std}")
-    require(total_patches < 2**31, lambda: f"{name}: total_patches must be < 2**31, got {total_patches}")
     return pixels.new_empty((total_patches, 3 * patch_size**2), dtype=torch.bfloat16)

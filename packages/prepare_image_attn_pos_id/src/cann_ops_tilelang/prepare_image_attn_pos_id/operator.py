@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from cann_ops_tilelang.core import INT32, operator, option, require, tensor
+from cann_ops_tilelang.core import INT32, operator, option, tensor
 
 # Above this many images a dozen tensor operations cost less than a Python loop.
 MANY_IMAGES = 128
@@ -48,8 +48,8 @@ def _valid(grid_hw: Tensor, cu_seqlens_vit: Tensor, total_seqlens_vit: int, wind
 @operator(
     tensor("grid_hw", "num_images, 2", INT32),
     tensor("cu_seqlens_vit", "num_images + 1", INT32),
-    option("total_seqlens_vit", int, at_least=0),
-    option("window_size", int, at_least=1),
+    option("total_seqlens_vit", int, at_least=0, at_most=2**31 - 1),
+    option("window_size", int, at_least=1, at_most=2),
     values=check_values,
 )
 def prepare_image_attn_pos_id(
@@ -76,7 +76,4 @@ def prepare_image_attn_pos_id(
 
     The order of spatial merge is that of P. Wang et al., "Qwen2-VL", https://arxiv.org/abs/2409.12191.
     """
-    name = "prepare_image_attn_pos_id"
-    require(window_size <= 2, lambda: f"{name}: window_size must be 1 or 2, got {window_size}")
-    require(total_seqlens_vit < 2**31, lambda: f"{name}: total_seqlens_vit must be < 2**31, got {total_seqlens_vit}")
     return grid_hw.new_empty((total_seqlens_vit, 2))

@@ -19,6 +19,7 @@ from .contract import (
 )
 from .kernels import Kernel, kernel, num_cube_cores, num_vector_cores
 from .registration import Operator, operator
+from .spans import check_spans
 
 __all__ = [
     "BFLOAT16",
@@ -34,6 +35,7 @@ __all__ = [
     "OptionSpec",
     "TensorSpec",
     "__version__",
+    "check_spans",
     "dim",
     "kernel",
     "num_cube_cores",

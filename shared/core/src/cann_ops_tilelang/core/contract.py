@@ -71,6 +71,7 @@ class OptionSpec:
     length: int | None
     optional: bool
     at_least: int | None
+    at_most: int | None
     multiple_of: int | None
 
 
@@ -118,10 +119,11 @@ def option(
     length: int | None = None,
     optional: bool = False,
     at_least: int | None = None,
+    at_most: int | None = None,
     multiple_of: int | None = None,
 ) -> OptionSpec:
     """Declare a Python argument of type ``int`` or ``float``; with ``length``, a sequence of that many."""
-    return OptionSpec(name, type, length, optional, at_least, multiple_of)
+    return OptionSpec(name, type, length, optional, at_least, at_most, multiple_of)
 
 
 def dim(symbol: str, *, at_least: int = 0, at_most: int | None = None, multiple_of: int = 1) -> DimRule:
@@ -217,6 +219,10 @@ class Contract:
             if spec.at_least is not None:
                 require(
                     item >= spec.at_least, lambda: f"{self.name}: {spec.name} must be >= {spec.at_least}, got {given}"
+                )
+            if spec.at_most is not None:
+                require(
+                    item <= spec.at_most, lambda: f"{self.name}: {spec.name} must be <= {spec.at_most}, got {given}"
                 )
             if spec.multiple_of is not None:
                 require(
@@ -355,6 +361,8 @@ class Contract:
         condition = f"type({name}) is _type_{name}"
         if spec.at_least is not None:
             condition += f" and {name} >= {spec.at_least}"
+        if spec.at_most is not None:
+            condition += f" and {name} <= {spec.at_most}"
         if spec.multiple_of is not None:
             condition += f" and {name} % {spec.multiple_of} == 0"
         return f"({name} is None or ({condition}))" if spec.optional else condition
@@ -504,6 +512,7 @@ def _sequence_ok(spec: OptionSpec, value: Any) -> bool:
         and len(value) == spec.length
         and all(type(item) is spec.type for item in value)
         and (spec.at_least is None or min(value) >= spec.at_least)
+        and (spec.at_most is None or max(value) <= spec.at_most)
     )
 
 

@@ -124,11 +124,13 @@ def _option_faults(spec: OptionSpec, value: Any, fault: Callable[..., Fault]) ->
         yield fault(f"{name} is too short", ValueError, (name,), **{name: tuple(filler)[:-1]})
     for wrong in wrong_types:
         yield fault(f"{name} is {wrong!r}", TypeError, (name,), **{name: wrong})
-    if spec.at_least is not None:
-        below: Any = spec.type(spec.at_least - 1)
+    outside = [spec.at_least - 1] if spec.at_least is not None else []
+    outside += [spec.at_most + 1] if spec.at_most is not None else []
+    for number in outside:
+        out: Any = spec.type(number)
         if spec.length is not None:
-            below = (below,) * spec.length
-        yield fault(f"{name} is {below}", ValueError, (name,), **{name: below})
+            out = (out,) * spec.length
+        yield fault(f"{name} is {out}", ValueError, (name,), **{name: out})
     if spec.multiple_of is not None and spec.length is None:
         yield fault(f"{name} is {value + 1}", ValueError, (name,), **{name: value + 1})
 

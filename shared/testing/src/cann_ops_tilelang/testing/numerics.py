@@ -21,3 +21,8 @@ def calc_diff(x: Tensor, y: Tensor) -> float:
 def bit_equal(x: Tensor, y: Tensor) -> bool:
     """Whether two tensors have the same dtype, shape and bits; NaNs with equal payloads are equal."""
     return x.dtype == y.dtype and x.shape == y.shape and torch.equal(bits(x), bits(y))
+
+
+def random_bits(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Every pattern of bits: NaNs with payloads, infinities, subnormal numbers, negative zero."""
+    return torch.randint(0, 256, (*shape[:-1], shape[-1] * dtype.itemsize), dtype=torch.uint8).view(dtype)
