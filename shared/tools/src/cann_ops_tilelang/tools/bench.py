@@ -24,16 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from torch import Tensor
 from torch.utils.benchmark import Timer
 
 from cann_ops_tilelang.testing import calc_diff
 
 from .limits import Limits, measure_limits
+from .tables import Rows, markdown_table, markdown_text, rich_table, rich_text
 from .workspace import find_root, operators
 
 # Larger than the last-level cache share of any one core here; written between calls to empty the caches.
@@ -389,9 +388,9 @@ def measure_composed(quick: bool) -> dict[str, Any]:
 # -- report --------------------------------------------------------------------------------------------------------
 
 
-def report_tables(results: Iterable[Result]) -> dict[str, list[list[str]]]:
+def report_tables(results: Iterable[Result]) -> dict[str, Rows]:
     """A table of text per operator, its first row the headings; ``!`` begins what misses its target."""
-    tables: dict[str, list[list[str]]] = {}
+    tables: dict[str, Rows] = {}
     for result in results:
         names = [name for name in result.ratios if name != "best"]
         best = min(names, key=lambda name: result.ratios[name])
@@ -443,37 +442,26 @@ NOTE = (
 )
 
 
-def print_report(limits: Limits, tables: dict[str, list[list[str]]], lines: list[str], contended: bool) -> None:
+CONTENDED_NOTE = "The machine was busy with something else (spreads above 20 %): repeat when it is quiet."
+
+
+def print_report(limits: Limits, tables: dict[str, Rows], lines: list[str], contended: bool) -> None:
     console.print(limits.describe())
-    for operator, (headings, *rows) in tables.items():
-        table = Table(title=operator, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for index, heading in enumerate(headings):
-            table.add_column(heading, justify="right" if index else "left", no_wrap=heading in ("case", "time"))
-        for row in rows:
-            table.add_row(*(f"[red]{cell[1:]}[/red]" if cell.startswith("!") else cell for cell in row))
-        console.print(table)
+    for operator, rows in tables.items():
+        console.print(rich_table(operator, rows))
     console.print(f"[dim]{NOTE} Red: the figure to reach is missed.[/dim]")
     for line in lines:
-        console.print(f"[red]{line[1:]}[/red]" if line.startswith("!") else line)
+        console.print(rich_text(line))
     if contended:
         console.print(f"[yellow]{CONTENDED_NOTE}[/yellow]")
 
 
-CONTENDED_NOTE = "The machine was busy with something else (spreads above 20 %): repeat when it is quiet."
-
-
-def write_markdown(
-    path: Path, limits: Limits, tables: dict[str, list[list[str]]], lines: list[str], contended: bool
-) -> None:
-    def text(cell: str) -> str:
-        return f"**{cell[1:]}** (missed)" if cell.startswith("!") else cell
-
+def write_markdown(path: Path, limits: Limits, tables: dict[str, Rows], lines: list[str], contended: bool) -> None:
     parts = [limits.describe(), f"{NOTE} **(missed)**: the figure to reach is missed."]
-    for operator, (headings, *rows) in tables.items():
-        block = [headings, ["---", *["---:"] * (len(headings) - 1)], *([text(cell) for cell in row] for row in rows)]
-        parts += [f"### {operator}", "\n".join(f"| {' | '.join(row)} |" for row in block)]
+    for operator, rows in tables.items():
+        parts += [f"### {operator}", markdown_table(rows)]
     if lines:
-        parts.append("\n".join(f"- {text(line)}" for line in lines))
+        parts.append("\n".join(f"- {markdown_text(line)}" for line in lines))
     if contended:
         parts.append(CONTENDED_NOTE)
     path.write_text("\n\n".join(parts) + "\n")

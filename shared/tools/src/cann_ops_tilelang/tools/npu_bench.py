@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import ascend_sim
 from cann_ops_tilelang.testing import Call
 
-from .loading import operators
+from .loading import operator_names, operators
+from .tables import Rows, markdown_table, rich_table
 
-console = Console(width=None)
+console = Console()
 
 
 @dataclass
@@ -46,11 +50,15 @@ class Counts:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="npu bench", description=__doc__)
     parser.add_argument("operators", nargs="*", help="operators to count; default: all")
-    parser.add_argument("--output", type=Path, default=Path("bench_output"), help="folder for the JSON")
+    parser.add_argument("--output", type=Path, default=Path("bench_output"), help="folder for JSON and Markdown")
     arguments = parser.parse_args()
     if not (hasattr(torch, "npu") and torch.npu.is_available()):
         sys.exit("npu bench: torch_npu finds no device; run it with `hatch run npu-sim:bench`")
-    rows = []
+    if unknown := sorted(set(arguments.operators) - set(operator_names())):
+        sys.exit(f"npu bench: no operator {', '.join(unknown)}; there are {', '.join(operator_names())}")
+    functions = vars(operators())
+    others = peers()
+    found: dict[str, list[Counts]] = {}
     with (
         torch.inference_mode(),
         Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), transient=True) as progress,
@@ -60,15 +68,47 @@ def main() -> None:
             if arguments.operators and operator not in arguments.operators:
                 continue
             progress.update(task, description=f"{operator} {case}")
-            rows.append(count(operator, case, call, flops, minimum))
+            found.setdefault(operator, []).append(count(functions[operator], operator, case, call, flops, minimum))
+            if operator in others:
+                name = f"{operator}, {PEER}"
+                found.setdefault(name, []).append(count(others[operator], name, case, call, flops, minimum))
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "npu_counts.json").write_text(json.dumps([asdict(row) for row in rows], indent=2))
-    console.print(table(rows))
+    tables = {name: table(rows) for name, rows in found.items()}
+    (arguments.output / "npu_counts.json").write_text(
+        json.dumps([asdict(row) for rows in found.values() for row in rows], indent=2)
+    )
+    markdown = (f"### {name}\n\n{markdown_table(rows)}\n" for name, rows in tables.items())
+    (arguments.output / "npu_counts.md").write_text("\n".join(markdown))
+    for name, rows in tables.items():
+        console.print(rich_table(name, rows))
+    console.print(NOTE)
 
 
-def count(operator: str, case: str, call: Call, flops: int, minimum: int) -> Counts:
+PEER = "tile-kernels 2.1.0"
+NOTE = (
+    "Counted per launch. least: every input read once, every output written once. per element: vector instructions for "
+    "each element of the largest tensor. cube used: multiply-adds needed over those issued. balance: mean over busiest "
+    "core, in the simulator's unit costs. Nothing here says anything of time."
+)
+
+
+def peers() -> dict[str, Callable[..., Any]]:
+    """The operators for which tile-kernels has a kernel, if it is installed."""
+    if find_spec("tile_kernels") is None:
+        console.print(f"[dim]{PEER} is not installed: no comparison with it[/dim]")
+        return {}
+    exists = os.path.exists
+    # The package takes its Ascend path where the driver's device file exists, which the simulator does not make.
+    with mock.patch("os.path.exists", lambda path: path == "/dev/davinci_manager" or exists(path)):
+        from tile_kernels.engram import grad_w_reduce
+    # It tells of every kernel that it builds.
+    logging.getLogger("tilelang").setLevel(logging.WARNING)
+    return {"engram_grad_w_reduce": grad_w_reduce}
+
+
+def count(function: Callable[..., Any], operator: str, case: str, call: Call, flops: int, minimum: int) -> Counts:
     on_npu = call.to("npu")
-    on_npu(getattr(operators(), operator))
+    on_npu(function)
     torch.npu.synchronize()  # type: ignore[attr-defined]
     trace = ascend_sim.trace()
     moved = sum(read + written for read, written in trace.tensors.values())
@@ -95,39 +135,23 @@ def count(operator: str, case: str, call: Call, flops: int, minimum: int) -> Cou
     )
 
 
-def table(rows: list[Counts]) -> Table:
-    result = Table(title="Counted by the simulator, per launch; balance: mean over busiest core, in the model's units")
-    for heading in (
-        "operator",
-        "case",
-        "blocks",
-        "bytes / least",
-        "DMAs",
-        "mean DMA",
-        "vector",
-        "per element",
-        "SIMT",
-        "cube used",
-        "UB peak",
-        "balance",
-    ):
-        result.add_column(heading, justify="left" if heading in ("operator", "case") else "right")
-    for row in rows:
-        result.add_row(
-            row.operator,
-            row.case,
-            str(row.blocks),
-            f"{row.bytes_ratio:.3f}",
-            f"{row.descriptors:,}",
-            f"{row.mean_dma:,.0f}",
-            f"{row.vector:,}",
-            f"{row.vector_per_element:.4f}",
-            f"{row.simt:,}",
-            "" if row.cube_utilisation is None else f"{row.cube_utilisation:.2f}",
-            f"{row.ub_peak:,}",
-            f"{row.balance:.2f}",
-        )
-    return result
+def table(rows: list[Counts]) -> Rows:
+    """The counts as text; a column that holds nothing is left out."""
+    columns: dict[str, Callable[[Counts], str]] = {
+        "case": lambda row: row.case,
+        "blocks": lambda row: str(row.blocks),
+        "bytes / least": lambda row: f"{row.bytes_ratio:.2f}",
+        "DMAs": lambda row: f"{row.descriptors:,}",
+        "mean bytes": lambda row: f"{row.mean_dma:,.0f}",
+        "vector": lambda row: f"{row.vector:,}",
+        "per element": lambda row: f"{row.vector_per_element:.4f}",
+        "SIMT": lambda row: f"{row.simt:,}" if row.simt else "",
+        "cube used": lambda row: "" if row.cube_utilisation is None else f"{row.cube_utilisation:.2f}",
+        "UB peak": lambda row: f"{row.ub_peak:,}",
+        "balance": lambda row: f"{row.balance:.2f}",
+    }
+    kept = {heading: cell for heading, cell in columns.items() if any(cell(row) for row in rows)}
+    return [list(kept), *([cell(row) for cell in kept.values()] for row in rows)]
 
 
 def cases() -> Iterator[tuple[str, str, Call, int, int]]:
@@ -164,7 +188,7 @@ def span_cases() -> Iterator[tuple[str, str, Call, int, int]]:
         images = torch.randn(rows, 2048).bfloat16()
         yield (
             "replace_input_embeds",
-            f"1024 x 2048, {spans} spans",
+            f"1024 x 2048, {spans} span{'s' if spans > 1 else ''}",
             Call((embeds, images, starts, bounds)),
             0,
             2 * images.nbytes,
@@ -181,7 +205,13 @@ def vision_cases() -> Iterator[tuple[str, str, Call, int, int]]:
         grid = torch.full((num_images, 2), side, dtype=torch.int32)
         bounds = torch.arange(num_images + 1, dtype=torch.int32) * side * side
         call = Call((grid, bounds), {"total_seqlens_vit": total, "window_size": 2})
-        yield "prepare_image_attn_pos_id", f"{num_images} images of {side} x {side}", call, 0, 8 * total
+        yield (
+            "prepare_image_attn_pos_id",
+            f"{num_images} image{'s' if num_images > 1 else ''} of {side} x {side}",
+            call,
+            0,
+            8 * total,
+        )
     for side, patch in [(1024, 16), (1022, 14), (1020, 17)]:
         row_bytes = (3 * side + 3) // 4 * 4
         patches = (side // patch) ** 2
