@@ -43,6 +43,9 @@ class TestPrepareImageAttnPosId(OperatorTests):
             make([(5, 7), (1, 1), (3, 2)]),
         ]
 
+    def other(self) -> Call:
+        return make([(2, 8), (4, 6)], window_size=2, padding=3)
+
 
 @pytest.mark.parametrize("grids", [[(4, 6)], [(2, 2)] * 3, [(16, 16), (2, 40), (38, 26), (64, 64)]])
 def test_equals_the_vision_tower_of_qwen2_vl(device: str, grids: Grids) -> None:
@@ -102,6 +105,17 @@ class TestSizes:
     def test_images_of_every_shape(self, device: str, window_size: int, padding: int) -> None:
         grids = [(window_size * a, window_size * b) for a in range(1, 9) for b in range(1, 35)]
         check(make(grids, window_size, padding), device)
+
+
+@pytest.mark.on("npu")
+@pytest.mark.parametrize("window_size", [1, 2])
+@pytest.mark.parametrize("cores", [1, 3])
+def test_shares_of_several_chunks(monkeypatch: pytest.MonkeyPatch, window_size: int, cores: int) -> None:
+    """Few cores have what many have of a long sequence."""
+    from cann_ops_tilelang.prepare_image_attn_pos_id.kernels import ascend
+
+    monkeypatch.setattr(ascend, "num_vector_cores", lambda: cores)
+    check(make([(6, 3000), (130, 130), (0, 2), (2, 6000)], window_size, padding=9991), "npu")
 
 
 @pytest.mark.on("cpu")

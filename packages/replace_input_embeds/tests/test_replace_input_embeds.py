@@ -41,6 +41,9 @@ class TestReplaceInputEmbeds(OperatorTests):
             make(1, 2, 3, hidden_size=33, spare=4),
         ]
 
+    def other(self) -> Call:
+        return make(5, 3, hidden_size=16)
+
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("hidden_size", [1, 3, 16, 33, 100, 256])
@@ -91,7 +94,7 @@ def test_images_in_any_order(device: str) -> None:
     check(Call((torch.randn(30, 40), torch.randn(18, 40), starts, cu)), device)
 
 
-@pytest.mark.parametrize("count", [127, 128, 129, 1000])
+@pytest.mark.parametrize("count", [127, 128, 129, 1000, 2049])
 def test_many_images(device: str, count: int) -> None:
     lengths = torch.randint(0, 5, (count,)).tolist()
     call = make(*lengths, hidden_size=48, gaps=1)

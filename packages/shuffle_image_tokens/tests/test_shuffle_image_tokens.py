@@ -45,6 +45,9 @@ class TestShuffleImageTokens(OperatorTests):
             make(10, 20, 30, hidden_size=33, groups=10),
         ]
 
+    def other(self) -> Call:
+        return make(12, 6, hidden_size=16, groups=3)
+
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("n", "groups"), [(1, 1), (2, 2), (12, 3), (12, 4), (36, 6), (100, 5), (96, 32)])
@@ -115,7 +118,7 @@ def test_images_in_any_order(device: str) -> None:
     check(Call((torch.randn(30, 40), starts, cu), {"groups": 3}), device)
 
 
-@pytest.mark.parametrize("count", [127, 128, 129, 1000])
+@pytest.mark.parametrize("count", [127, 128, 129, 1000, 2049])
 def test_many_images(device: str, count: int) -> None:
     lengths = (torch.randint(0, 5, (count,)) * 4).tolist()
     call = make(*lengths, hidden_size=48, groups=4, gaps=1)
@@ -132,6 +135,22 @@ def test_nothing_to_shuffle(device: str, groups: int, hidden_size: int) -> None:
     check(Call((torch.randn(5, hidden_size), zero[:0], zero), {"groups": groups}), device)
     check(Call((torch.randn(0, hidden_size), zero[:0], zero), {"groups": groups}), device)
     check(Call((torch.randn(5, hidden_size), zero + 5, torch.zeros(2).int()), {"groups": groups}), device)
+
+
+@pytest.mark.on("npu")
+@pytest.mark.parametrize(
+    ("lengths", "hidden_size", "cores"),
+    [([240, 16], 2048, 1), ([1200], 512, 3), ([7200], 33, 1), ([4800, 2500, 40], 16, 1), ([14400], 40, 2)],
+    ids=["slices", "slices of many cores", "cycles", "cycles of images", "cycles in strips"],
+)
+def test_more_rows_than_the_cores_hold(
+    monkeypatch: pytest.MonkeyPatch, lengths: list[int], hidden_size: int, cores: int
+) -> None:
+    """With few cores small images reach what long ones take: rows move in slices, or along cycles."""
+    from cann_ops_tilelang.shuffle_image_tokens.kernels import ascend
+
+    monkeypatch.setattr(ascend, "num_vector_cores", lambda: cores)
+    check(make(*lengths, hidden_size=hidden_size, groups=4), "npu")
 
 
 @pytest.mark.on("cpu")

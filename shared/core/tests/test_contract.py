@@ -37,6 +37,9 @@ class TestToyAddRows(OperatorTests):
             Call((torch.randn(7, 32)[:, :16], torch.tensor([6, 1, 2], dtype=torch.int32)), {"shift": 2.0}),
         ]
 
+    def other(self) -> Call:
+        return Call((torch.randn(5, 8), torch.tensor([4, 2], dtype=torch.int32), torch.randn(3, 2)), {"pair": (1, 2)})
+
 
 class TestToySum(OperatorTests):
     operator = staticmethod(toy_sum)

@@ -36,9 +36,10 @@ BACKENDS = {"cpu": ("eager", "aot_eager", "inductor"), "npu": ("npugraph_ex",)}
 
 
 class OperatorTests:
-    """Shared tests. Subclasses set ``operator``, ``reference`` and ``calls``, and may override ``assert_close``.
+    """Shared tests. Subclasses set ``operator``, ``reference`` and ``calls``, and may override the other two.
 
     ``calls`` returns valid calls on CPU of different sizes; the first is small, with more than one element per tensor.
+    ``other`` returns a call like the first whose values differ, those of index tensors too.
     """
 
     operator: Callable[..., Any]
@@ -46,6 +47,9 @@ class OperatorTests:
 
     def calls(self) -> list[Call]:
         raise NotImplementedError
+
+    def other(self) -> Call:
+        return self.calls()[0]
 
     def assert_close(self, actual: Tensor, expected: Tensor) -> None:
         """Compare an output or a mutated argument with the reference's. Bit for bit unless overridden."""
@@ -67,6 +71,17 @@ class OperatorTests:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return self.calls()
+
+    def update(self, *calls: dict[str, Any]) -> None:
+        """Write the values of ``other`` into the read-only tensors of calls like the first, in place."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            other = self.named(self.other())
+        for name in [spec.name for spec in self.op.contract.tensors if spec.role == "read"]:
+            for arguments in calls:
+                if arguments[name] is not None:
+                    assert not torch.equal(arguments[name].cpu(), other[name]), f"other: {name} has the same values"
+                    arguments[name].copy_(other[name])
 
     def call(self, device: str, index: int = 0) -> Call:
         return self.valid_calls()[index].to(device)
@@ -113,12 +128,9 @@ class OperatorTests:
         reference, call = self.valid_calls()[0].clone(), self.call(device)
         mine, other = self.named(call), self.named(reference)
         reads = [spec.name for spec in self.op.contract.tensors if spec.role == "read"]
-        floats = [name for name in reads if isinstance(mine[name], Tensor) and mine[name].is_floating_point()]
         for step in range(4):
             if step == 1:
-                for name in floats:
-                    for arguments in (mine, other):
-                        arguments[name].mul_(-0.5)
+                self.update(mine, other)
             if step == 2:
                 mine.update({name: copy_to(mine[name], device) for name in reads if isinstance(mine[name], Tensor)})
             if step == 3:
@@ -347,6 +359,13 @@ class OperatorTests:
     # -- wrong values on NPU --------------------------------------------------------------------------------------
 
     @pytest.mark.on("npu")
+    def test_the_check_of_values_reads_npu_tensors(self) -> None:
+        """It runs there on request alone."""
+        if self.op.values is not None:
+            for call in self.valid_calls():
+                self.op.values(*self.named(call.to("npu")).values())
+
+    @pytest.mark.on("npu")
     def test_wrong_index_values_never_leave_a_tensor(self) -> None:
         """Where the host cannot look at index tensors, no value in them causes an access outside a tensor.
 
@@ -405,10 +424,7 @@ class OperatorTests:
                 self.assert_same_effects(results, self.effects(type(self).reference, self._rebuilt(reference)))
 
             step(Evidence(1, 1, 0))
-            for name in reads:
-                if arguments[name].is_floating_point():
-                    arguments[name].mul_(-0.5)
-                    reference[name].mul_(-0.5)
+            self.update(arguments, reference)
             step(Evidence(0, 1, 0))
             arguments.update({name: copy_to(arguments[name], "npu") for name in reads})
             step(Evidence(0, 1, 0))
