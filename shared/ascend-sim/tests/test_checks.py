@@ -79,8 +79,11 @@ def accumulate(
             S.mem_bar("VST_VST")
             S.vsts(c_ub[0], S.vld(b_ub[0]))
         with T.SimdVF():  # starts when the other has ended
-            for j in T.serial(COLUMNS // 64):
-                S.vsts(c_ub[j * 64], S.vmul(S.vld(c_ub[j * 64]), S.vld(b_ub[j * 64])))
+            x = S.alloc_var("float32")
+            for j, _ in T.grid(COLUMNS // 64, 2):
+                x = S.vld(c_ub[j * 64])  # into the register that was stored, so in order
+                x = S.vadd(x, S.vld(b_ub[j * 64]))
+                S.vsts(c_ub[j * 64], x)
         T.copy(c_ub, c)
 
 
@@ -286,6 +289,14 @@ ACCUMULATE = {
         at=(VECTOR, "PIPE_V", COMPUTE),
         other=(VECTOR, "PIPE_V", "simd_inst::vadd"),
     ),
+    "load_into_another_register": Bug(
+        (r"x = simd_inst::vlds", "auto y = x = simd_inst::vlds"),
+        code="vector-race",
+        memory="UB",
+        kind="read after write",
+        at=(VECTOR, "PIPE_V", "auto y"),
+        other=(VECTOR, "PIPE_V", "vsts_norm(x"),
+    ),
     "barrier_of_another_kind": Bug(
         (r"mem_bar\(VST_VLD\)", "mem_bar(VLD_VST)"),
         code="vector-race",
@@ -354,9 +365,9 @@ def pipeline_arguments() -> tuple[np.ndarray, ...]:
 def accumulate_arguments() -> tuple[np.ndarray, ...]:
     a = np.arange(COLUMNS, dtype=np.float32) - COLUMNS // 2
     b = np.sqrt(np.abs(a))
-    expected = (np.abs(a) + b) * b
-    expected[:64] = (b * b)[:64]
-    return a, b, np.zeros_like(a), expected
+    expected = np.abs(a) + b
+    expected[:64] = b[:64]
+    return a, b, np.zeros_like(a), expected + b + b
 
 
 def matmul_arguments() -> tuple[Any, ...]:
@@ -514,3 +525,22 @@ def test_a_crash_is_reported_and_does_not_take_the_process_with_it(name: str) ->
     assert (error.value.code, error.value.report["kernel"]) == ("crash", name)
     ascend_sim.launch(crashing_library(), "fine", 1, out)
     assert out[0] == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("ASCEND_SIM_CHECKS", "maybe", "must be on or off, got 'maybe'"),
+        ("ASCEND_SIM_TIMEOUT", "soon", "must be a number of seconds, got 'soon'"),
+        ("ASCEND_SIM_TIMEOUT", "-1", "must be a number of seconds, got '-1'"),
+    ],
+)
+def test_wrong_setting_is_an_error_that_names_it(
+    name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(KernelError, match=f"{name} {message}") as error:
+        SUBJECTS["pipeline"].launch("clean")
+    assert error.value.code == "argument"
+    monkeypatch.undo()
+    SUBJECTS["pipeline"].launch("clean")

@@ -29,7 +29,7 @@ _KERNEL_FLAGS = (
     # TileLang looks up functions of the host code.
     "-fvisibility=default", "-fno-semantic-interposition",
     # A code address must identify one source line.
-    "-fno-crossjumping", "-fno-tree-tail-merge", "-fno-optimize-sibling-calls",
+    "-fno-crossjumping", "-fno-tree-tail-merge", "-fno-ipa-icf", "-fno-optimize-sibling-calls",
     # A stack overflow must meet the guard page.
     "-fstack-clash-protection",
     "-w", "-fmax-errors=20", "-fdiagnostics-color=never",
@@ -131,7 +131,10 @@ def build(sources: Sequence[Path], name: str, flags: Sequence[str] = (), headers
         if error := run_compiler(command, work):
             raise CompileError(f"building {name} failed:\n{error}")
 
-    return build_once(name, [*flags, *(path.read_bytes() for path in (*sources, *headers))], make) / f"lib{name}.so"
+    return (
+        build_once(name, [*_BASE_FLAGS, *flags, *(path.read_bytes() for path in (*sources, *headers))], make)
+        / f"lib{name}.so"
+    )
 
 
 def core_library() -> Path:
@@ -168,9 +171,8 @@ def compile_kernels(source: str, *, checks: bool = True, includes: Sequence[str]
     def make(work: Path) -> None:
         (work / "kernel.asc").write_text(source)
         # Reports quote the source by the name it will have once the directory is in place.
-        text = f'#include "asim/kernel.h"\n#line 1 "{final}/kernel.asc"\n' + translate(source)
+        text = f'#include "asim/kernel.h"\n#line 1 "{final}/kernel.asc"\n{translated}'
         (work / "kernel.cpp").write_text(text)
-        flags = [*_BASE_FLAGS, *_KERNEL_FLAGS, *(_CHECK_FLAGS if checks else ("-DASIM_CHECKS=0",))]
         paths = [f"-I{INCLUDE}", *(f"-I{path}" for path in includes)]
         error = run_compiler(
             [compiler(), *(flag for flag in flags if flag != "-shared"), *paths, "-c", "kernel.cpp", "-o", "kernel.o"],
@@ -184,7 +186,9 @@ def compile_kernels(source: str, *, checks: bool = True, includes: Sequence[str]
             raise CompileError(explain(error, source))
         (work / "kernel.o").unlink()
 
-    inputs = [str(core), _headers_digest(INCLUDE), *templates_digest, str(checks), source]
+    flags = [*_BASE_FLAGS, *_KERNEL_FLAGS, *(_CHECK_FLAGS if checks else ("-DASIM_CHECKS=0",))]
+    translated = translate(source)
+    inputs = [str(core), _headers_digest(INCLUDE), *templates_digest, *flags, translated]
     final = cache_dir() / f"kernel-{_digest(_compiler_identity(), *inputs)}"
     return build_once("kernel", inputs, make) / "kernel.so"
 
@@ -210,7 +214,8 @@ def environment(checks: bool = True) -> dict[str, str]:
     """The variables that put the simulator in the place of the CANN toolkit."""
     home = toolkit()
     # TileLang caches compiled kernels by source alone: keep those of another simulator, or of a real toolchain, apart.
-    kind = _digest(str(core_library()), _headers_digest(INCLUDE), str(checks))
+    code = ((_PACKAGE / name).read_bytes() for name in ("toolchain.py", "translate.py"))
+    kind = _digest(str(core_library()), _headers_digest(INCLUDE), *code, str(checks))
     return {
         "ASCEND_HOME_PATH": str(home),
         "ASCEND_TOOLKIT_HOME": str(home),

@@ -12,9 +12,11 @@
 #include <cstdlib>
 #include <ctime>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <regex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -442,13 +444,9 @@ Source locate(uint32_t site) {
     source.line = atoi(frame.c_str() + colon + 1);
   }
   pclose(pipe);
-  if (FILE* file = source.line ? fopen(source.file.c_str(), "r") : nullptr) {
-    for (int i = 0; i < source.line && fgets(buffer, sizeof(buffer), file); ++i) source.line_text = buffer;
-    fclose(file);
-    const size_t first = source.line_text.find_first_not_of(" \t");
-    source.line_text = first == std::string::npos ? "" : source.line_text.substr(first);
-    while (!source.line_text.empty() && source.line_text.back() == '\n') source.line_text.pop_back();
-  }
+  std::ifstream file(source.file);
+  for (int i = 0; i < source.line; ++i) std::getline(file, source.line_text);
+  source.line_text.erase(0, std::min(source.line_text.find_first_not_of(" \t"), source.line_text.size()));
   return source;
 }
 
@@ -570,8 +568,22 @@ struct Access {
   uint32_t unordered;  // stores of the same pipe from this clock on are not ordered before the access
 };
 
-// Stores of a vector function are ordered before its later accesses of the same bytes by asc_mem_bar alone. What a load has read
-// since counts as ordered before a store, because the store may depend on that load.
+// The register that the statement at a site loads or stores, as TileLang writes them, or an empty string.
+const std::string& register_of(uint32_t site) {
+  static std::map<std::pair<std::string, uint32_t>, std::string> known;
+  const auto [entry, is_new] = known.try_emplace({run->library.path, site});
+  if (is_new) {
+    static const std::regex load(R"((?:\w+ )?(\w+(?:\[\d+\])?) = simd_inst::vld\w*<)"), store(R"(simd_inst::vst\w*\((\w+(?:\[\d+\])?), )");
+    const std::string statement = locate(site).line_text;
+    std::smatch match;
+    for (const std::regex& pattern : {load, store})
+      if (std::regex_search(statement, match, pattern, std::regex_constants::match_continuous)) entry->second = match[1];
+  }
+  return entry->second;
+}
+
+// Stores of a vector function are ordered before its later accesses of the same bytes by asc_mem_bar, or by the use of one register.
+// What a load has read since counts as ordered before a store, because the store may depend on that load.
 void check_vector_function(Cell& cell, uint32_t mask, uint64_t granule_at, const Access& access, bool write) {
   for (uint32_t i = 0; write && i < cell.count; ++i) {
     const Entry& entry = cell.at(i);
@@ -580,7 +592,8 @@ void check_vector_function(Cell& cell, uint32_t mask, uint64_t granule_at, const
   for (uint32_t i = 0; i < cell.count; ++i) {
     const Entry& entry = cell.at(i);
     if ((entry.mask & mask) && (entry.epoch & kWrite) && epoch_slot(entry.epoch) == access.slot &&
-        uint32_t(entry.epoch & kClockMask) >= access.unordered)
+        uint32_t(entry.epoch & kClockMask) >= access.unordered &&
+        (register_of(entry.site).empty() || register_of(entry.site) != register_of(access.site)))
       hazard(entry, access.mem, granule_at, mask, write, access.pipe, access.address);
   }
 }
@@ -1345,7 +1358,6 @@ struct Guard {  // signal handlers and the time limit for the duration of a run
     action.sa_sigaction = on_limit;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
     sigaction(limit_signal(), &action, &previous_limit);
-    if (const char* value = getenv("ASCEND_SIM_TIMEOUT")) limit_seconds = atof(value);
     sigevent event{};
     event.sigev_notify = SIGEV_THREAD_ID;
     event.sigev_signo = limit_signal();
@@ -1765,16 +1777,35 @@ void run_again() {
 
 }  // namespace
 
+namespace {
+
+// Reads the environment; returns what is wrong with it.
+std::string read_settings() {
+  const char* checks = getenv("ASCEND_SIM_CHECKS");
+  checks_enabled = !checks || strcmp(checks, "off") != 0;
+  if (checks && checks_enabled && strcmp(checks, "on") != 0) return text("ASCEND_SIM_CHECKS must be on or off, got '%s'", checks);
+  limit_seconds = 60;
+  if (const char* limit = getenv("ASCEND_SIM_TIMEOUT")) {
+    char* end;
+    limit_seconds = strtod(limit, &end);
+    if (end == limit || *end || !(limit_seconds >= 0 && limit_seconds < 1e9))
+      return text("ASCEND_SIM_TIMEOUT must be a number of seconds, got '%s'", limit);
+  }
+  return "";
+}
+
+}  // namespace
+
 EXPORT int asim_run(const asim_kernel* kernel, uint32_t blocks, const void* arguments, size_t bytes) {
   std::lock_guard<std::recursive_mutex> guard(run_lock);
   run = make_run(kernel, blocks, arguments);
   if (core_library.base == 0) core_library = library_of(reinterpret_cast<const void*>(&asim_run));
-  if (const char* value = getenv("ASCEND_SIM_CHECKS")) checks_enabled = strcmp(value, "off") != 0;
+  const std::string wrong = read_settings();
   const char* report = getenv("ASCEND_SIM_REPORT");
   record_timeline = report && *report;
+  if (!wrong.empty()) set_error("argument", wrong, nullptr, Pipe::COUNT, 0);
   if (bytes < kernel->argument_bytes)
-    run->error = "{\"code\": \"argument\", \"kernel\": " + quote(kernel->name) +
-                 text(", \"message\": \"the launch passes %zu bytes of arguments, the kernel takes %u\"}", bytes, kernel->argument_bytes);
+    set_error("argument", text("the launch passes %zu bytes of arguments, the kernel takes %u", bytes, kernel->argument_bytes), nullptr, Pipe::COUNT, 0);
   execute();
   if (run->error.empty() && run->garbage.bytes) run_again();
   last_error = run->error;
