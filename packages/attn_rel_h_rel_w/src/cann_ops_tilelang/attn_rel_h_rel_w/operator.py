@@ -57,7 +57,8 @@ def attn_rel_h_rel_w(
 
     Raises:
         TypeError: an argument is not a tensor or number as stated, or has another dtype.
-        ValueError: rank, shape, device, layout or grid is not as stated.
+        ValueError: rank, shape, device, layout or grid is not as stated; on NPU also a grid of more than about 14,000
+            rows and columns together, as the bias of 16 queries must fit the memory of a core.
     """
     seq_len = q.shape[1]
     if grid_hw is None:

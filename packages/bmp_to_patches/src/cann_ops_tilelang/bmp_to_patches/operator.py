@@ -96,8 +96,8 @@ def _valid(
     if sizes.shape[0] == 0:
         return False
     heights, widths = sizes[:, 0].long().abs(), sizes[:, 1].long()
-    # In float64 the product of a height and a width cannot wrap around, and every size of real memory is exact.
-    ends = offsets.double() + heights * row_bytes(widths).double()
+    # Rows are counted, not bytes: the product of a height and a width may wrap around.
+    fitting = (len(pixels) - offsets) // row_bytes(widths.clamp(min=1))
     if crops is None:
         boxes = torch.stack([heights, widths], 1)
         inside = True
@@ -113,7 +113,7 @@ def _valid(
         and int(heights.min()) > 0
         and int(widths.min()) > 0
         and int(offsets.min()) >= 0
-        and float(ends.max()) <= len(pixels)
+        and (heights <= fitting).all()
         and not (boxes % patch_size).any()
         and int(bounds[0]) == 0
         and int(bounds[-1]) <= total_patches
