@@ -86,8 +86,8 @@ def main() -> None:
 
 PEER = "tile-kernels 2.1.0"
 NOTE = (
-    "Counted per launch. least: every input read once, every output written once. per element: vector instructions for "
-    "each element of the largest tensor. cube used: multiply-adds needed over those issued. balance: mean over busiest "
+    "Counted per launch. least: every input read once, every output written once. a value: vector instructions for "
+    "each value of the largest tensor. cube used: multiply-adds needed over those issued. balance: mean over busiest "
     "core, in the simulator's unit costs. Nothing here says anything of time."
 )
 
@@ -108,7 +108,7 @@ def peers() -> dict[str, Callable[..., Any]]:
 
 def count(function: Callable[..., Any], operator: str, case: str, call: Call, flops: int, minimum: int) -> Counts:
     on_npu = call.to("npu")
-    on_npu(function)
+    result = on_npu(function)
     torch.npu.synchronize()  # type: ignore[attr-defined]
     trace = ascend_sim.trace()
     moved = sum(read + written for read, written in trace.tensors.values())
@@ -116,7 +116,7 @@ def count(function: Callable[..., Any], operator: str, case: str, call: Call, fl
     vector = sum(trace.vector_instructions.values())
     busy = [core.time for core in trace.cores if core.time]
     cores = 56 if not trace.multiply_adds else len(trace.cores)
-    elements = max(t.numel() for t in call.tensors())
+    tensors = call.tensors() if result is None else (*call.tensors(), result)
     return Counts(
         operator,
         case,
@@ -126,7 +126,7 @@ def count(function: Callable[..., Any], operator: str, case: str, call: Call, fl
         descriptors,
         mean,
         vector,
-        vector / elements,
+        vector / max(t.numel() for t in tensors),
         sum(trace.simt_instructions.values()),
         trace.multiply_adds,
         flops / 2 / trace.multiply_adds if trace.multiply_adds else None,
@@ -139,19 +139,24 @@ def table(rows: list[Counts]) -> Rows:
     """The counts as text; a column that holds nothing is left out."""
     columns: dict[str, Callable[[Counts], str]] = {
         "case": lambda row: row.case,
-        "blocks": lambda row: str(row.blocks),
         "bytes / least": lambda row: f"{row.bytes_ratio:.2f}",
-        "DMAs": lambda row: f"{row.descriptors:,}",
-        "mean bytes": lambda row: f"{row.mean_dma:,.0f}",
-        "vector": lambda row: f"{row.vector:,}",
-        "per element": lambda row: f"{row.vector_per_element:.4f}",
-        "SIMT": lambda row: f"{row.simt:,}" if row.simt else "",
+        "DMAs": lambda row: short(row.descriptors),
+        "mean bytes": lambda row: short(row.mean_dma),
+        "vector": lambda row: short(row.vector),
+        "a value": lambda row: f"{row.vector_per_element:.2g}",
+        "SIMT": lambda row: short(row.simt) if row.simt else "",
         "cube used": lambda row: "" if row.cube_utilisation is None else f"{row.cube_utilisation:.2f}",
-        "UB peak": lambda row: f"{row.ub_peak:,}",
+        "UB KiB": lambda row: f"{row.ub_peak / 1024:.0f}",
         "balance": lambda row: f"{row.balance:.2f}",
     }
     kept = {heading: cell for heading, cell in columns.items() if any(cell(row) for row in rows)}
     return [list(kept), *([cell(row) for cell in kept.values()] for row in rows)]
+
+
+def short(number: float) -> str:
+    if number < 10_000:
+        return f"{number:,.0f}"
+    return f"{number / 1e3:.1f}k" if number < 1e6 else f"{number / 1e6:.1f}M"
 
 
 def cases() -> Iterator[tuple[str, str, Call, int, int]]:
@@ -210,7 +215,7 @@ def vision_cases() -> Iterator[tuple[str, str, Call, int, int]]:
             f"{num_images} image{'s' if num_images > 1 else ''} of {side} x {side}",
             call,
             0,
-            8 * total,
+            8 * total + grid.nbytes + bounds.nbytes,
         )
     for side, patch in [(1024, 16), (1022, 14), (1020, 17)]:
         row_bytes = (3 * side + 3) // 4 * 4
