@@ -66,7 +66,7 @@ OTHER = {
     "past_a_tensor": ("out-of-bounds", "y[t + 1] = x[t];"),
     "before_a_tensor": ("out-of-bounds", "y[t] = x[t - 1];"),
     "never_written": ("uninitialised", "u[t] = x[t];\n  asc_syncthreads();\n  y[t] = u[t + 1];"),
-    "garbage_as_an_index": ("uninitialised", "y[t] = x[t];\n  y[((__ubuf__ uint32_t*)u)[t] % 64] = 1.0f;"),
+    "garbage_as_an_index": ("uninitialised", "y[t] = x[((__ubuf__ uint32_t*)u)[t] % 64];"),
     "garbage_in_a_sum": (
         "uninitialised",
         "if (t < 32) u[t] = x[t];\n  asc_syncthreads();\n  y[t] = asc_reduce_add(u[t]);",
