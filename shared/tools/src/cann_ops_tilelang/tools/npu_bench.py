@@ -156,7 +156,7 @@ def table(rows: list[Counts]) -> Rows:
 def short(number: float) -> str:
     if number < 10_000:
         return f"{number:,.0f}"
-    return f"{number / 1e3:.1f}k" if number < 1e6 else f"{number / 1e6:.1f}M"
+    return f"{number / 1e3:.3g}k" if number < 999_500 else f"{number / 1e6:.3g}M"
 
 
 def cases() -> Iterator[tuple[str, str, Call, int, int]]:

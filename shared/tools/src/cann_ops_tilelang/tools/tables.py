@@ -13,7 +13,9 @@ def rich_table(title: str, rows: Rows) -> Table:
     headings, *body = rows
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if index else "left", no_wrap=index == 0, overflow="fold")
+        # Headings may be folded, numbers not.
+        width = max(len(row[index]) for row in body)
+        table.add_column(heading, justify="right" if index else "left", overflow="fold", min_width=width)
     for row in body:
         table.add_row(*map(rich_text, row))
     return table
