@@ -13,9 +13,8 @@ def rich_table(title: str, rows: Rows) -> Table:
     headings, *body = rows
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, heading in enumerate(headings):
-        # Headings may be folded, numbers not.
-        width = max(len(row[index]) for row in body)
-        table.add_column(heading, justify="right" if index else "left", overflow="fold", min_width=width)
+        # A word a line: columns are as narrow as their numbers allow.
+        table.add_column(heading.replace(" ", "\n"), justify="right" if index else "left", no_wrap=True)
     for row in body:
         table.add_row(*map(rich_text, row))
     return table
