@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 from torch.utils.benchmark import Timer
 
@@ -135,11 +135,12 @@ def run(root: Path, chosen: list[str], quick: bool, output: Path) -> None:
     overheads: list[dict[str, Any]] = []
     threads = sorted({1, torch.get_num_threads()})
     with Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+        BarColumn(20), TimeElapsedColumn(), TextColumn("{task.description}"), console=console, transient=True
     ) as progress:
-        task = progress.add_task("machine limits")
+        task = progress.add_task("machine limits", total=len(chosen) + 1)
         limits = measure_limits(quick)
         for name in chosen:
+            progress.advance(task)
             if name == "vision_front_end":
                 continue
             module = load_cases(root, name)
