@@ -148,6 +148,12 @@ def test_source_without_a_kernel() -> None:
         ascend_sim.compile("int main() { return 0; }")
 
 
+def test_kernel_for_another_version_of_the_running_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASCEND_SIM_CORE", "asim-of-another-version")
+    with pytest.raises(ascend_sim.CompileError, match="sources have changed since `ascend-sim run` started"):
+        ascend_sim.compile(SOURCE)
+
+
 def test_missing_compiler_is_a_clear_error(tmp_path: Path) -> None:
     environment = {**os.environ, "CXX": "g++-of-another-world", "ASCEND_SIM_CACHE": str(tmp_path)}
     result = execute(sys.executable, "-m", "ascend_sim", "env", env=environment)

@@ -164,6 +164,8 @@ def compile_kernels(source: str, *, checks: bool = True, includes: Sequence[str]
         templates = template_dir()
         includes = [str(templates)] if templates else []
     core = core_library()
+    if os.environ.get("ASCEND_SIM_CORE", core.parent.name) != core.parent.name:
+        raise CompileError("the simulator's sources have changed since `ascend-sim run` started: run the command again")
     templates_digest = [
         _headers_digest(Path(path) / "tl_templates" / "ascend") for path in includes if Path(path).is_dir()
     ]
@@ -222,6 +224,8 @@ def environment(checks: bool = True) -> dict[str, str]:
         "ASCEND_OPP_PATH": str(home / "opp"),
         "BISHENG_HOME": str(home),
         "ASCEND_SIM_CHECKS": "on" if checks else "off",
+        # A kernel that is linked to another core library than the runtime's would not be seen by the runtime.
+        "ASCEND_SIM_CORE": core_library().parent.name,
         "TILELANG_CACHE_DIR": str(cache_dir() / f"tilelang-{kind}"),
         "TILELANG_DEFAULT_TARGET": os.environ.get("TILELANG_DEFAULT_TARGET", "ascend"),
     }
