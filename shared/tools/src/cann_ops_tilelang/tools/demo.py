@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont, ImageOps, UnidentifiedImageError
-from rich import box
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -30,6 +29,7 @@ from cann_ops_tilelang.testing import Call, calc_diff, count_nodes
 
 from .composed import plain_operators
 from .loading import operator_names, operators, references
+from .tables import rich_table
 from .vision import Batch, Config, VisionFrontEnd, make_batch, make_front_end
 
 CONFIG = Config(side=40)
@@ -226,7 +226,7 @@ def recording(ops: SimpleNamespace, calls: dict[str, Call]) -> SimpleNamespace:
 @dataclass
 class Row:
     name: str
-    agreement: float
+    difference: float
     ours: float
     eager: float
     inductor: float
@@ -244,7 +244,7 @@ def measure(case: Case) -> Row:
     expected = effects(case.reference)
     compiled, graphs = compile_counting(case.function, effects)
     results = (effects(case.function), compiled)
-    agreement = max(calc_diff(a, e) for actual in results for a, e in zip(actual, expected))
+    difference = max(calc_diff(a, e) for actual in results for a, e in zip(actual, expected))
     nodes = sum(count_nodes(case.function, *call.clone().args, **call.kwargs).values())
     torch._dynamo.reset()
     inductor = torch.compile(case.reference, dynamic=False)
@@ -254,7 +254,7 @@ def measure(case: Case) -> Row:
     counts = {label: max(1, int(0.1 / timer.timeit(1).mean)) for label, timer in timers.items()}
     rounds = [{label: timer.timeit(counts[label]).mean for label, timer in timers.items()} for _ in range(3)]
     medians = {label: statistics.median(times[label] for times in rounds) for label in timers}
-    return Row(case.name, agreement, medians["ours"], medians["eager"], medians["inductor"], nodes, graphs)
+    return Row(case.name, difference, medians["ours"], medians["eager"], medians["inductor"], nodes, graphs)
 
 
 def timer(function: Callable[..., Any], call: Call) -> Timer:
@@ -278,29 +278,33 @@ def compile_counting(
 
 
 def operator_table(rows: list[Row]) -> Table:
-    table = Table(
-        title="Operators on one CPU thread, at the sizes of the page",
-        caption="PyTorch, inductor: time of plain PyTorch, eager and compiled, over ours.\n"
-        "nodes: operators in the compiled graph. graphs: compiled for the first\n"
-        "call / for inputs in new storage. Captures: hatch run npu-sim:demo.",
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,
-        pad_edge=False,
-        show_edge=False,
+    table = rich_table(
+        "Operators on one CPU thread, at the sizes of the page",
+        [["operator", "calc_diff", "time", "PyTorch", "inductor", "nodes", "graphs"]]
+        + [
+            [
+                row.name,
+                agreement(row.difference),
+                duration(row.ours),
+                f"{row.eager / row.ours:.1f}x",
+                f"{row.inductor / row.ours:.1f}x",
+                str(row.nodes),
+                row.graphs,
+            ]
+            for row in rows
+        ],
     )
-    for heading in ("operator", "calc_diff", "time", "PyTorch", "inductor", "nodes", "graphs"):
-        table.add_column(heading, justify="left" if heading == "operator" else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            row.name,
-            "equal" if row.agreement == 0 else f"{row.agreement:.1e}",
-            duration(row.ours),
-            f"{row.eager / row.ours:.1f}x",
-            f"{row.inductor / row.ours:.1f}x",
-            str(row.nodes),
-            row.graphs,
-        )
+    table.show_edge = table.pad_edge = False  # 80 columns wide
+    table.caption = (
+        "PyTorch, inductor: time of plain PyTorch, eager and compiled, over ours.\n"
+        "nodes: operators in the compiled graph. graphs: compiled for the first\n"
+        "call / for inputs in new storage. Captures: hatch run npu-sim:demo."
+    )
     return table
+
+
+def agreement(difference: float) -> str:
+    return "equal" if difference == 0 else f"{difference:.1e}"
 
 
 def duration(seconds: float) -> str:

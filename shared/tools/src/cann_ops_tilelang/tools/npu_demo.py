@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from PIL import Image
-from rich import box
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -17,7 +16,8 @@ from torch import Tensor
 import ascend_sim
 from cann_ops_tilelang.testing import Call, Evidence, calc_diff, count_nodes, graph_evidence
 
-from .demo import Case, cases, draw_page
+from .demo import Case, agreement, cases, draw_page
+from .tables import rich_table
 from .vision import Config
 
 CONFIG = Config(side=16, num_heads=2, text_hidden_size=256)
@@ -94,45 +94,33 @@ def measure(case: Case) -> Row:
 
 def capture_table(rows: list[Row]) -> Table:
     device = torch.npu.get_device_name()  # type: ignore[attr-defined]
-    table = Table(
-        title=f"Compiled with npugraph_ex for {device}, simulated",
-        caption="captures/replays/eager runs of the first call, with other values, with\n"
-        "inputs in new storage, with the written argument replaced.",
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,
-        pad_edge=False,
-        show_edge=False,
-    )
-    for heading in ("compiled", "nodes", "first", "values", "storage", "written", "calc_diff"):
-        table.add_column(heading, justify="left" if heading == "compiled" else "right", no_wrap=True)
+    headings = ["compiled", "nodes", "first", "values", "storage", "written", "calc_diff"]
+    cells = []
     for row in rows:
         evidence = [f"{e.capture}/{e.replay}/{e.eager}" for e in row.evidence]
-        table.add_row(
-            row.name,
-            str(row.nodes),
-            *evidence,
-            *[""] * (4 - len(evidence)),
-            "equal" if row.difference == 0 else f"{row.difference:.1e}",
-        )
+        evidence += [""] * (4 - len(evidence))
+        cells.append([row.name, str(row.nodes), *evidence, agreement(row.difference)])
+    table = rich_table(f"Compiled with npugraph_ex for {device}, simulated", [headings, *cells])
+    table.caption = (
+        "captures/replays/eager runs of the first call, with other values, with\n"
+        "inputs in new storage, with the written argument replaced."
+    )
     return table
 
 
 def counts_table(trace: ascend_sim.Trace) -> Table:
     """What the simulator counted in one launch."""
-    table = Table(title=f"Counted in one launch of {trace.kernel}: {trace.blocks} blocks")
-    table.add_column("what")
-    table.add_column("count", justify="right")
+    rows = [["what", "count"]]
     for name, (read, written) in trace.tensors.items():
-        table.add_row(f"{name}: bytes read", f"{read:,}")
+        rows.append([f"{name}: bytes read", f"{read:,}"])
         if written:
-            table.add_row(f"{name}: bytes written", f"{written:,}")
+            rows.append([f"{name}: bytes written", f"{written:,}"])
     descriptors, mean = trace.descriptors
-    table.add_row("DMA descriptors", f"{descriptors:,}")
-    table.add_row("mean DMA in bytes", f"{mean:,.0f}")
-    table.add_row("vector instructions", f"{sum(trace.vector_instructions.values()):,}")
-    for memory, peak in trace.peak.items():
-        table.add_row(f"{memory} used at most, bytes", f"{peak:,}")
-    return table
+    rows.append(["DMA descriptors", f"{descriptors:,}"])
+    rows.append(["mean DMA in bytes", f"{mean:,.0f}"])
+    rows.append(["vector instructions", f"{sum(trace.vector_instructions.values()):,}"])
+    rows += [[f"{memory} used at most, bytes", f"{peak:,}"] for memory, peak in trace.peak.items()]
+    return rich_table(f"Counted in one launch of {trace.kernel}: {trace.blocks} blocks", rows)
 
 
 if __name__ == "__main__":
