@@ -264,8 +264,9 @@ def build(head_dim: int, grid_h: int, grid_w: int, num_cores: int) -> Any:
             bias_w = T.alloc_shared((half_queries, columns_w), bias_dtype)
             loaded_h = T.alloc_shared((half_queries, columns_h), "bfloat16") if aligned else bias_h
             loaded_w = T.alloc_shared((half_queries, columns_w), "bfloat16") if aligned else bias_w
-            sums = T.alloc_shared((half_queries, head_dim), "float32")
+            # In this order: a short row of sums is loaded with lanes of what lies behind it, which must not be written.
             total = T.alloc_shared((half_queries, head_dim), "float32")
+            sums = T.alloc_shared((half_queries, head_dim), "float32")
             result = T.alloc_shared((half_queries, head_dim), "bfloat16")
             highest = T.alloc_shared((LANES,), "float32")
             norm = T.alloc_shared((LANES,), "float32")
