@@ -37,7 +37,7 @@ from .workspace import find_root, operators
 
 # Larger than the last-level cache share of any one core here; written between calls to empty the caches.
 FLUSH_BYTES = 256 << 20
-# A spread (interquartile range over median) above this is a machine that was busy with something else.
+# A spread above this is a machine that was busy with something else.
 CONTENDED = 0.2
 # The front end with the operators against plain PyTorch.
 COMPOSED_TARGET = 1.8
@@ -172,10 +172,9 @@ def run(root: Path, chosen: list[str], quick: bool, output: Path) -> None:
     }
     (output / "bench.json").write_text(json.dumps(report, indent=2))
     tables = report_tables(results)
-    lines = list(report_lines(scalings, overheads, composed))
-    contended = any(result.spreads["ours"] > CONTENDED for result in results)
-    print_report(limits, tables, lines, contended)
-    write_markdown(output / "bench.md", limits, tables, lines, contended)
+    lines = [*contended(results), *report_lines(scalings, overheads, composed)]
+    print_report(limits, tables, lines)
+    write_markdown(output / "bench.md", limits, tables, lines)
     if results:
         from .charts import draw_ratios, draw_scaling
 
@@ -396,7 +395,7 @@ def report_tables(results: Iterable[Result]) -> dict[str, Rows]:
         names = [name for name in result.ratios if name != "best"]
         best = min(names, key=lambda name: result.ratios[name])
         if result.operator not in tables:
-            tables[result.operator] = [["case", "threads", "time", *names, "of limit", "spread"]]
+            tables[result.operator] = [["case", "thr", "us", *names, "of limit"]]
         ratios = []
         for name in names:
             below = name in result.missed or (name == best and "best" in result.missed)
@@ -406,13 +405,22 @@ def report_tables(results: Iterable[Result]) -> dict[str, Rows]:
             [
                 result.case + (", cold" if result.cold else ""),
                 str(result.threads),
-                f"{result.medians['ours'] * 1e6:,.1f} us",
+                f"{result.medians['ours'] * 1e6:,.1f}",
                 *ratios,
                 ("!" if "limit" in result.missed else "") + fraction,
-                f"{result.spreads['ours']:.0%}",
             ]
         )
     return tables
+
+
+def contended(results: Iterable[Result]) -> Iterator[str]:
+    """A sentence for each case that was disturbed: spread is the interquartile range over the median."""
+    for result in results:
+        if result.spreads["ours"] > CONTENDED:
+            yield (
+                f"{result.operator} {result.case}, {result.threads} threads: spread {result.spreads['ours']:.0%}: the "
+                "machine was busy with something else, repeat when it is quiet"
+            )
 
 
 def report_lines(
@@ -437,34 +445,27 @@ def report_lines(
 
 
 NOTE = (
-    "Columns named after a baseline: its time over the operator's, medians. time: the operator's. of limit: of the "
-    "machine's copy bandwidth for that size, or of its bfloat16 peak for attention. spread: interquartile range over "
-    "median of the operator's times. cold: the caches are emptied before every call."
+    "us: the operator's time, median. Columns named after a baseline: its time over the operator's. of limit: of the "
+    "machine's copy bandwidth for that size, or of its bfloat16 peak for attention. thr: threads. cold: the caches are "
+    "emptied before every call."
 )
 
 
-CONTENDED_NOTE = "The machine was busy with something else (spreads above 20 %): repeat when it is quiet."
-
-
-def print_report(limits: Limits, tables: dict[str, Rows], lines: list[str], contended: bool) -> None:
+def print_report(limits: Limits, tables: dict[str, Rows], lines: list[str]) -> None:
     console.print(limits.describe())
     for operator, rows in tables.items():
         console.print(rich_table(operator, rows))
     console.print(f"[dim]{NOTE} Red: the figure to reach is missed.[/dim]")
     for line in lines:
         console.print(rich_text(line))
-    if contended:
-        console.print(f"[yellow]{CONTENDED_NOTE}[/yellow]")
 
 
-def write_markdown(path: Path, limits: Limits, tables: dict[str, Rows], lines: list[str], contended: bool) -> None:
+def write_markdown(path: Path, limits: Limits, tables: dict[str, Rows], lines: list[str]) -> None:
     parts = [limits.describe(), f"{NOTE} **(missed)**: the figure to reach is missed."]
     for operator, rows in tables.items():
         parts += [f"### {operator}", markdown_table(rows)]
     if lines:
         parts.append("\n".join(f"- {markdown_text(line)}" for line in lines))
-    if contended:
-        parts.append(CONTENDED_NOTE)
     path.write_text("\n\n".join(parts) + "\n")
 
 
