@@ -154,8 +154,11 @@ def test_more_rows_than_the_cores_hold(
 
 
 @pytest.mark.on("cpu")
-def test_large_rows_are_moved_in_pieces() -> None:
+def test_large_rows_are_moved_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wider than the scratch, on one thread and on several."""
+    from cann_ops_tilelang.shuffle_image_tokens.kernels import cpu
+
+    monkeypatch.setattr(cpu, "GRAIN_BYTES", 1)
     threads = torch.get_num_threads()
     try:
         for count in (1, 3):

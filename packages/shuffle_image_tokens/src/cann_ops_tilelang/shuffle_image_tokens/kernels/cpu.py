@@ -12,7 +12,7 @@ COLUMNS = 128
 WIDTH = 2048
 # Only images without tokens are divided by more groups than this.
 INT32_MAX = 2**31 - 1
-# Least work worth a thread: 4 MiB moved. Threads share the pages of a row: as long as the caches hold the rows, what one
+# Least work worth a thread: 4 MiB moved. Threads share the pages of a row: while the caches hold the rows, what one
 # core fetches ahead of need it takes from the other.
 GRAIN_BYTES = 1 << 22
 
