@@ -55,7 +55,7 @@ def cases() -> Iterator[Case]:
         }
 
         yield Case(
-            f"{batch} x {HEADS} heads, side {side}",
+            f"{batch} x side {side}",
             lambda arguments=arguments: attn_rel_h_rel_w(*arguments),
             {
                 name: lambda candidate=candidate, arguments=arguments: candidate(*arguments)

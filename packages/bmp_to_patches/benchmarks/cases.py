@@ -76,7 +76,7 @@ def cases() -> Iterator[Case]:
         }
 
         yield Case(
-            f"{side} x {side}, patch {patch}",
+            f"{side}, patch {patch}",
             lambda batch=batch: bmp_to_patches(**vars(batch)),
             baselines,
             equal=equal,

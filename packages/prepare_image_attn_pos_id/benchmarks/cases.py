@@ -51,7 +51,7 @@ def cases() -> Iterator[Case]:
         }
 
         yield Case(
-            f"{num_images} image{'s' if num_images > 1 else ''}, {total} tokens",
+            f"{num_images} image{'s' if num_images > 1 else ''}",
             ours,
             baselines,
             equal=lambda _, ours, theirs: torch.equal(ours, theirs.int()),

@@ -46,7 +46,7 @@ def cases() -> Iterator[Case]:
             replace_input_embeds(*arguments)
 
         yield Case(
-            f"1024 x 2048, {spans} span{'s' if spans > 1 else ''}",
+            f"{spans} span{'s' if spans > 1 else ''}",
             ours,
             baselines,
             written=(embeds,),

@@ -42,7 +42,7 @@ def cases() -> Iterator[Case]:
             shuffle_image_tokens(*arguments, groups=groups)
 
         yield Case(
-            f"1024 x 2048, {groups} groups",
+            f"{groups} groups",
             ours,
             baselines,
             written=(embeds,),
