@@ -121,8 +121,9 @@ def run_family(peer: Path, family: str) -> dict[str, str]:
     paths = [Path(toolchain.__file__).parents[1], Path(__file__).parent, peer / "installed"]
     with tempfile.TemporaryDirectory() as directory:
         result_file = Path(directory) / "outcomes.json"
+        # As a worker of xdist the package's conftest would look for a GPU of its own.
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")},
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
             "PEERS_OUTCOMES": str(result_file),
             "PEERS_FAMILY": family,
