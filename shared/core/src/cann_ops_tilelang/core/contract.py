@@ -338,6 +338,11 @@ class Contract:
             condition += f"{name}.dtype is {dtypes[0]}"
         else:
             condition += f"{name}.dtype in ({', '.join(dtypes)})"
+        # The memory of a lazily negated or lazily zero tensor is not what it seems: the dispatcher resolves it.
+        if spec.dtypes[0].is_floating_point:
+            condition += f" and not {name}.is_neg()"
+        if not self.mutated or spec.optional:
+            condition += f" and not {name}._is_zerotensor()"
         return f"({name} is None or ({condition}))" if spec.optional else condition
 
     def _accept_strides(self, spec: TensorSpec) -> str:
@@ -433,6 +438,7 @@ class Contract:
                 num_bytes = extents[num_bytes]
             # Binds the address range for the comparisons below.
             conditions.append(f"(_end_{name} := (_begin_{name} := {name}.data_ptr()) + {num_bytes}) is not None")
+            conditions.append(f"_begin_{name}")
             ranged.add(name)
         seen: set[frozenset[str]] = set()
         for mutated in self.mutated:

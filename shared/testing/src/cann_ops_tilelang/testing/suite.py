@@ -173,6 +173,21 @@ class OperatorTests:
         assert result.untyped_storage().data_ptr() not in storages
 
     @pytest.mark.on("cpu")
+    def test_lazily_negated_inputs_are_resolved(self) -> None:
+        """Their memory holds the values before negation."""
+        call = self.valid_calls()[-1]
+        named = self.named(call)
+        inputs = {
+            id(named[spec.name])
+            for spec in self.op.contract.tensors
+            if spec.role == "read" and spec.dtypes[0].is_floating_point
+        }
+        negated = call.map(lambda value: torch._neg_view(-value) if id(value) in inputs else value.clone())
+        expected = self.effects(type(self).operator, call.clone())
+        actual = self.effects(type(self).operator, negated)
+        self.assert_bit_equal(actual, expected)
+
+    @pytest.mark.on("cpu")
     def test_same_bits_for_every_thread_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """With the work cut as finely as it can be, however little there is."""
         kernels = import_module(f"{self.op.package}.kernels.cpu")
