@@ -341,7 +341,7 @@ class Contract:
         # The memory of a lazily negated or lazily zero tensor is not what it seems: the dispatcher resolves it.
         if spec.dtypes[0].is_floating_point:
             condition += f" and not {name}.is_neg()"
-        if not self.mutated or spec.optional:
+        if not self._has_range(spec):
             condition += f" and not {name}._is_zerotensor()"
         return f"({name} is None or ({condition}))" if spec.optional else condition
 
@@ -412,6 +412,13 @@ class Contract:
             return f"({symbol} + {declared.offset})" if declared.offset else symbol
         return None
 
+    def _has_range(self, spec: TensorSpec) -> bool:
+        """Whether the predicate compares an argument's addresses, as it does beside arguments that are written."""
+        if not self.mutated or spec.optional:
+            return False
+        named = all(declared.text != "_" for declared in spec.dims)
+        return spec.layout == "contiguous" or (len(spec.dims) == 2 and named)
+
     def _accept_aliasing(self, bound: Mapping[str, str]) -> list[str]:
         if not self.mutated:
             return []
@@ -420,15 +427,13 @@ class Contract:
         extents: dict[str, str] = {}
         for spec in self.tensors:
             name = spec.name
-            if spec.optional:
+            if not self._has_range(spec):
                 continue
             sizes = [self._accept_size(declared, bound) for declared in spec.dims]
             if spec.layout == "contiguous":
                 extent = " * ".join(map(str, sizes)) if all(sizes) else f"{name}.numel()"
-            elif len(spec.dims) == 2 and all(sizes):
-                extent = f"(({sizes[0]} - 1) * _stride_{name}[0] + {sizes[1]})"
             else:
-                continue
+                extent = f"(({sizes[0]} - 1) * _stride_{name}[0] + {sizes[1]})"
             size = spec.dtypes[0].itemsize if len(spec.dtypes) == 1 else f"{name}.element_size()"
             num_bytes = f"{extent} * {size}"
             if num_bytes not in extents:
@@ -438,6 +443,7 @@ class Contract:
                 num_bytes = extents[num_bytes]
             # Binds the address range for the comparisons below.
             conditions.append(f"(_end_{name} := (_begin_{name} := {name}.data_ptr()) + {num_bytes}) is not None")
+            # A lazily zero tensor has no address.
             conditions.append(f"_begin_{name}")
             ranged.add(name)
         seen: set[frozenset[str]] = set()

@@ -188,6 +188,20 @@ class OperatorTests:
         self.assert_bit_equal(actual, expected)
 
     @pytest.mark.on("cpu")
+    def test_lazily_zero_tensors_are_refused(self) -> None:
+        """They have no memory: neither contiguous rows nor anything to write."""
+        call = self.valid_calls()[-1]
+
+        def with_zero(chosen: Tensor) -> Call:
+            zero = torch._efficientzerotensor(chosen.shape, dtype=chosen.dtype)
+            return call.map(lambda value: zero if value is chosen else value.clone())
+
+        for chosen in call.tensors():
+            if chosen.dtype.is_floating_point and chosen.numel() > 1:
+                with pytest.raises((ValueError, RuntimeError), match=r"contiguous|immutable|overlap"):
+                    with_zero(chosen)(type(self).operator)
+
+    @pytest.mark.on("cpu")
     def test_same_bits_for_every_thread_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """With the work cut as finely as it can be, however little there is."""
         kernels = import_module(f"{self.op.package}.kernels.cpu")

@@ -95,7 +95,6 @@ class Result:
     operator: str
     case: str
     threads: int
-    cold: bool
     medians: dict[str, float]
     spreads: dict[str, float]
     ratios: dict[str, float]
@@ -211,9 +210,8 @@ def measure(operator: str, case: Case, threads: int, limits: Limits, quick: bool
     missed = missed if threads == 1 else {}
     return Result(
         operator,
-        case.name,
+        case.name + (", cold" if case.cold else ""),
         threads,
-        case.cold,
         medians,
         spreads,
         ratios,
@@ -403,7 +401,7 @@ def report_tables(results: Iterable[Result]) -> dict[str, Rows]:
         fraction = "" if result.limit_fraction is None else f"{result.limit_fraction:.2f}"
         tables[result.operator].append(
             [
-                result.case + (", cold" if result.cold else ""),
+                result.case,
                 str(result.threads),
                 f"{result.medians['ours'] * 1e6:,.1f}",
                 *ratios,

@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 def draw_ratios(report: dict[str, Any], path: Path) -> None:
     """A row per case, a mark per baseline: time of the baseline over ours on one thread, on a log scale."""
     results = [result for result in report["results"] if result["threads"] == 1]
-    rows = [f"{result['operator']}  {result['case']}{', cold' if result['cold'] else ''}" for result in results]
+    rows = [f"{result['operator']}  {result['case']}" for result in results]
     names = sorted({name for result in results for name in result["ratios"]} - {"best"})
     colours = plt.get_cmap("tab20")
     figure, axis = plt.subplots(figsize=(11, 1.2 + 0.42 * len(rows)), layout="constrained")

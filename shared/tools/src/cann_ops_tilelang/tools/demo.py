@@ -193,12 +193,12 @@ def bmp(page: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def engram_call() -> Call:
-    """An acceptance shape of the one operator that is not part of the front end."""
-    shape = (4, 2560)
+def engram_call(num_partials: int = 37, hidden_size: int = 2560) -> Call:
+    """A call of the one operator that is not part of the front end."""
+    shape = (4, hidden_size)
     return Call(
         (
-            torch.randn(37, *shape),
+            torch.randn(num_partials, *shape),
             torch.randn(shape).bfloat16(),
             torch.randn(shape).bfloat16(),
             torch.randn(shape),

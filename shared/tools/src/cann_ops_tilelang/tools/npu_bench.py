@@ -21,6 +21,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 import ascend_sim
 from cann_ops_tilelang.testing import Call
 
+from .demo import engram_call
 from .loading import operator_names, operators
 from .tables import Rows, markdown_table, rich_table
 
@@ -168,16 +169,7 @@ def cases() -> Iterator[tuple[str, str, Call, int, int]]:
 
 def engram_cases() -> Iterator[tuple[str, str, Call, int, int]]:
     for num_partials, hidden_size in [(1, 256), (7, 256), (37, 2560), (38, 3072), (75, 6144), (7, 4096)]:
-        shape = (4, hidden_size)
-        call = Call(
-            (
-                torch.randn(num_partials, *shape),
-                torch.randn(shape).bfloat16(),
-                torch.randn(shape).bfloat16(),
-                torch.randn(shape),
-                torch.randn(shape),
-            )
-        )
+        call = engram_call(num_partials, hidden_size)
         partial, hidden, embed, grad_hidden, grad_embed = call.args
         least = partial.nbytes + hidden.nbytes + embed.nbytes + 2 * (grad_hidden.nbytes + grad_embed.nbytes)
         yield "engram_grad_w_reduce", f"({num_partials}, {hidden_size})", call, 0, least
